@@ -1,132 +1,36 @@
 //! Tests `profiler agent`: what a backend receives, its account, a backend that hangs, restarts, metrics and rights.
 
+mod backends;
+mod process;
+mod prometheus;
+mod totals;
+
 use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    fs,
+    io::{BufReader, Write as _},
     sync::mpsc,
     time::{Duration, Instant},
 };
 
-use profiler::{
-    Profile,
-    agent::naming::{Naming, NamingOptions},
-};
 use profiler_tests::{
-    DEADLINE, LoopbackServer, OtlpReceiver, ReceivedRequest, Reception, Workload, file, profiler,
-    run_command, share_privileged, skip_unless_required, wait_until, workload_path,
+    DEADLINE, LoopbackServer, OtlpReceiver, ReceivedRequest, Reception, Workload, profiler, run_command,
+    share_privileged, wait_until,
 };
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use rustix::process::Signal;
 
-/// An agent that runs, and the lines that it writes.
-struct Agent {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-    /// The line of the start.
-    started: String,
-}
+use self::{
+    process::{Agent, assert_exact, get, metric, number, path_text, recordings, samples},
+    totals::{SERVICE, Totals, of_workload, received_totals, recorded_totals, service},
+};
 
-impl Agent {
-    /// Starts an agent with windows of a second, and waits until it samples.
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = profiler(&["agent", "--window", "1s", "-F", "49"]);
-        let spawned = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut child = spawned.unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut agent = Self { child, lines, started: String::new() };
-        agent.started = agent.wait_for("event=started");
-        agent
+/// What a receiver has received.
+fn totals_at(receiver: &OtlpReceiver) -> Option<Totals> {
+    let requests = receiver.requests();
+    for request in &requests {
+        assert_eq!(request.path, "/v1development/profiles");
+        assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
     }
-
-    /// Waits for a line that contains a text.
-    fn wait_for(&mut self, text: &str) -> String {
-        self.wait_until(text, |line| line.contains(text))
-    }
-
-    fn wait_until(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the agent ended before {what}");
-            if is_wanted(&line) {
-                return line;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// The remaining lines, once the agent has ended with success.
-    fn finish(mut self) -> Vec<String> {
-        let lines = self.lines.by_ref().lines().map(Result::unwrap).collect();
-        assert!(self.child.wait().unwrap().success(), "{lines:?}");
-        lines
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It has ended unless the test failed.
-        let _ = self.child.kill().and_then(|()| self.child.wait());
-    }
-}
-
-/// The number of a field of a log line.
-fn number(line: &str, field: &str) -> u64 {
-    let value = line.split_whitespace().find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {field} in {line}"))
-}
-
-/// Checks the account of the delivery in a log line.
-fn assert_exact(line: &str) {
-    let sum = |fields: &[&str]| fields.iter().map(|field| number(line, field)).sum::<u64>();
-    let outcomes = [
-        "delivered",
-        "queued",
-        "spooled",
-        "ambiguous",
-        "dropped-outage",
-        "dropped-too-old",
-        "dropped-rejected",
-        "dropped-too-large",
-    ];
-    assert_eq!(sum(&["sampled", "recovered"]), sum(&outcomes), "{line}");
-}
-
-fn recordings(directory: &Path) -> Vec<Profile> {
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths.iter().map(|path| Profile::read(File::open(path).unwrap()).unwrap()).collect()
-}
-
-fn samples(profiles: &[Profile]) -> u64 {
-    profiles.iter().flat_map(|profile| &profile.ledger().events).map(|event| event.reported).sum()
-}
-
-fn path_text(directory: &TempDir) -> &str {
-    directory.path().to_str().unwrap()
-}
-
-/// The response to a GET request.
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    response
-}
-
-/// The sum of the values of a metric, over all labels.
-fn metric(metrics: &str, name: &str) -> f64 {
-    let values = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-    values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    received_totals(requests.iter().map(|request| &*request.body))
 }
 
 #[test]
@@ -150,73 +54,6 @@ fn each_window_is_a_recording_and_a_line_with_its_account() {
     assert!(logged > 80, "{logged}");
 }
 
-/// The samples of each service and stack, frames root first.
-type Totals = BTreeMap<(String, String), u64>;
-
-/// What requests have, as an independent decoder of OTLP reads them.
-fn received_totals(receiver: &OtlpReceiver) -> Option<Totals> {
-    let packages = file("../target/readers/opentelemetry-proto");
-    if !packages.exists() {
-        skip_unless_required("opentelemetry-proto is missing");
-        return None;
-    }
-    let mut totals = Totals::new();
-    for request in receiver.requests() {
-        assert_eq!(request.path, "/v1development/profiles");
-        assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
-        let mut body = tempfile::NamedTempFile::new().unwrap();
-        body.write_all(&request.body).unwrap();
-        let mut python = Command::new("python3");
-        python.env("PYTHONPATH", &packages).arg(file("readers/otlp.py")).arg(body.path());
-        let output = run_command(&mut python);
-        assert_eq!(output.code(), 0, "{}", output.stderr);
-        let summary: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
-        for resource in summary["resources"].as_array().unwrap() {
-            let service = resource["attributes"]["service.name"].as_str().unwrap();
-            for profile in resource["profiles"].as_array().unwrap() {
-                for (stack, value) in profile["folded"].as_object().unwrap() {
-                    *totals.entry((service.to_owned(), stack.clone())).or_default() +=
-                        value.as_u64().unwrap();
-                }
-            }
-        }
-    }
-    Some(totals)
-}
-
-/// What recordings have.
-fn recorded_totals(profiles: Vec<Profile>) -> Totals {
-    let mut naming = Naming::new(NamingOptions::of_node(None).unwrap()).unwrap();
-    let mut totals = Totals::new();
-    for profile in profiles {
-        let window = naming.window(profile);
-        let profile = window.profile();
-        for sample in profile.samples() {
-            let resource = window.resource_of(profile.thread(sample.thread).process);
-            let service = window.resources()[resource].attributes["service.name"].clone();
-            let frames = profile.stack(sample.stack).frames.iter().rev();
-            let names: Vec<_> = frames.map(|frame| profile.string(profile.frame(*frame).name)).collect();
-            let names = if names.is_empty() { vec!["[unknown]"] } else { names };
-            *totals.entry((service, names.join(";"))).or_default() += sample.value;
-        }
-    }
-    totals
-}
-
-/// The name of the service of [`service`].
-const SERVICE: &str = "agent-test";
-
-/// A workload with the name of a service: the tests themselves can be in a container, which has one service.
-fn service() -> Workload {
-    Workload::run(Command::new(workload_path("shares")).arg("60").env("OTEL_SERVICE_NAME", SERVICE))
-}
-
-/// What the workload has. Other tests have processes with names that OTLP and folded stacks cannot have.
-fn of_workload(mut totals: Totals) -> Totals {
-    totals.retain(|(_, stack), _| stack.contains(";round_of_work"));
-    totals
-}
-
 #[test]
 fn a_backend_receives_what_the_recordings_of_the_run_have() {
     let Some(_guard) = share_privileged() else { return };
@@ -230,7 +67,7 @@ fn a_backend_receives_what_the_recordings_of_the_run_have() {
     let profiles = recordings(directory.path());
     let samples = samples(&profiles);
     assert_eq!((number(stopped, "sampled"), number(stopped, "delivered")), (samples, samples), "{stopped}");
-    let Some(received) = received_totals(&receiver) else { return };
+    let Some(received) = totals_at(&receiver) else { return };
     let (received, recorded) = (of_workload(received), of_workload(recorded_totals(profiles)));
     assert_eq!(received, recorded);
     assert!(received.keys().any(|(service, _)| service == SERVICE), "{received:?}");
@@ -280,7 +117,7 @@ fn filters_and_a_probability_select_what_is_sent() {
     let stopped = is("event=stopped").next().unwrap();
     assert_exact(stopped);
     assert_eq!(number(stopped, "sampled"), weighted, "{lines:?}");
-    let Some(received) = received_totals(&receiver) else { return };
+    let Some(received) = totals_at(&receiver) else { return };
     assert_eq!(received.values().sum::<u64>(), weighted);
     assert!(received.keys().all(|(service, _)| service == SERVICE), "{received:?}");
 }
@@ -344,34 +181,22 @@ fn metrics_and_checks_have_the_state_of_the_delivery() {
     let receiver = OtlpReceiver::start(Reception::Status(503));
     let url = receiver.url();
     let mut agent = Agent::start(&["--otlp", &url, "--listen", "127.0.0.1:0"]);
-    let address = agent.started.split("listen=").nth(1).unwrap().trim().to_owned();
+    let address = agent.address();
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
     assert!(get(&address, "/readyz").starts_with("HTTP/1.1 503 "));
     receiver.set_reception(Reception::Accept);
     wait_until("a delivery", || get(&address, "/readyz").starts_with("HTTP/1.1 200 ").then_some(()));
     agent.wait_for("event=window ");
-    let response = get(&address, "/metrics");
-    let (_, metrics) = response.split_once("\r\n\r\n").unwrap();
+    let metrics = &agent.metrics();
     assert!(metric(metrics, "profiler_agent_samples_total") > 0.0, "{metrics}");
     assert!(metric(metrics, "profiler_agent_windows_total") >= 1.0, "{metrics}");
     assert_eq!(metric(metrics, "profiler_agent_frequency_hertz"), 49.0, "{metrics}");
     let pending = metric(metrics, "profiler_agent_pending_samples");
     let settled = metric(metrics, "profiler_agent_samples_total");
     assert_eq!(metric(metrics, "profiler_agent_received_samples_total"), pending + settled, "{metrics}");
-    check_with_promtool(metrics);
+    prometheus::check_with_promtool(metrics);
     agent.signal(Signal::TERM);
     agent.finish();
-}
-
-/// Checks the text and the names of metrics with the program of Prometheus.
-fn check_with_promtool(metrics: &str) {
-    let mut command = Command::new("promtool");
-    let spawned = command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(mut promtool) = spawned else { return skip_unless_required("promtool is missing") };
-    promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
-    let output = promtool.wait_with_output().unwrap();
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && messages.is_empty(), "{messages}");
 }
 
 #[test]

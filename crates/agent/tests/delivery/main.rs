@@ -1,6 +1,8 @@
 //! Deliveries over real connections, to servers that fail in every way.
 
+mod certificate;
 mod grpc;
+mod grpc_server;
 mod http;
 mod processes;
 mod server;

@@ -10,7 +10,10 @@ use profiler_profile::{
     test_profile,
 };
 
-use self::server::{Stored, accept};
+use self::{
+    server::{Stored, accept},
+    wire::decompressed,
+};
 use super::*;
 use crate::{Message, Resource};
 
@@ -36,7 +39,7 @@ fn stored(window: &Window, options: &PyroscopeOptions) -> (Vec<Stored>, u64) {
     let Encoded { messages, too_large } = encode(window, options);
     let samples = sum::of(messages.iter().map(|message| message.samples));
     assert_eq!(samples.saturating_add(too_large), samples_of(window.profile()));
-    (messages.iter().map(|Message { body, .. }| accept(body)).collect(), too_large)
+    (messages.iter().map(|Message { body, .. }| accept(&decompressed(body))).collect(), too_large)
 }
 
 /// The sum of the values of each service, profile name, stack and state.

@@ -11,25 +11,25 @@ const BURST_BYTES: usize = 2 << 20;
 
 /// What the server stores of a profile.
 #[derive(Debug)]
-pub(super) struct Stored {
-    pub(super) labels: BTreeMap<String, String>,
+pub(crate) struct Stored {
+    pub(crate) labels: BTreeMap<String, String>,
     /// Type and unit of values, and those of the period.
-    pub(super) types: Vec<(String, String)>,
-    pub(super) time_ns: u64,
-    pub(super) samples: Vec<StoredSample>,
+    pub(crate) types: Vec<(String, String)>,
+    pub(crate) time_ns: u64,
+    pub(crate) samples: Vec<StoredSample>,
 }
 
 #[derive(Debug)]
-pub(super) struct StoredSample {
+pub(crate) struct StoredSample {
     /// Leaf first.
-    pub(super) functions: Vec<String>,
-    pub(super) state: Option<String>,
-    pub(super) value: i64,
+    pub(crate) functions: Vec<String>,
+    pub(crate) state: Option<String>,
+    pub(crate) value: i64,
 }
 
-/// Accepts a request. Panics where the server would refuse it, or drop a sample of it.
-pub(super) fn accept(body: &[u8]) -> Stored {
-    let request = Fields::decode(&decompressed(body));
+/// Accepts a request without its compression. Panics where the server would refuse it, or drop a sample of it.
+pub(crate) fn accept(request: &[u8]) -> Stored {
+    let request = Fields::decode(request);
     let series = request.messages(1);
     assert_eq!(series.len(), 1, "a request with several series may be stored in part");
     let labels: Vec<_> = series[0].messages(1).iter().map(|label| (text(label, 1), text(label, 2))).collect();

@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 
 /// The fields of a message, in their order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(Vec<(u64, Field)>);
+pub(crate) struct Fields(Vec<(u64, Field)>);
 
 #[derive(Clone, Debug)]
 enum Field {
@@ -16,7 +16,7 @@ enum Field {
 }
 
 impl Fields {
-    pub(super) fn decode(mut bytes: &[u8]) -> Self {
+    pub(crate) fn decode(mut bytes: &[u8]) -> Self {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
             let tag = varint(&mut bytes);
@@ -35,7 +35,7 @@ impl Fields {
         Self(fields)
     }
 
-    pub(super) fn bytes(&self, number: u64) -> Vec<&[u8]> {
+    pub(crate) fn bytes(&self, number: u64) -> Vec<&[u8]> {
         let of_number = self.0.iter().filter(|(of, _)| *of == number);
         let bytes = of_number.map(|(_, field)| match field {
             Field::Bytes(bytes) => &**bytes,
@@ -44,16 +44,16 @@ impl Fields {
         bytes.collect()
     }
 
-    pub(super) fn messages(&self, number: u64) -> Vec<Self> {
+    pub(crate) fn messages(&self, number: u64) -> Vec<Self> {
         self.bytes(number).into_iter().map(Self::decode).collect()
     }
 
-    pub(super) fn texts(&self, number: u64) -> Vec<String> {
+    pub(crate) fn texts(&self, number: u64) -> Vec<String> {
         self.bytes(number).into_iter().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()).collect()
     }
 
     /// The numbers of a field, packed or not.
-    pub(super) fn numbers(&self, number: u64) -> Vec<u64> {
+    pub(crate) fn numbers(&self, number: u64) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (_, field) in self.0.iter().filter(|(of, _)| *of == number) {
             match field {
@@ -70,7 +70,7 @@ impl Fields {
     }
 
     /// The number of a field that occurs once at most.
-    pub(super) fn number(&self, number: u64) -> u64 {
+    pub(crate) fn number(&self, number: u64) -> u64 {
         let numbers = self.numbers(number);
         assert!(numbers.len() <= 1, "field {number} has {numbers:?}");
         numbers.first().copied().unwrap_or(0)
@@ -90,7 +90,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     panic!("a number with more than 64 bits")
 }
 
-pub(super) fn decompressed(gzip: &[u8]) -> Vec<u8> {
+pub(crate) fn decompressed(gzip: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     GzDecoder::new(gzip).read_to_end(&mut bytes).unwrap();
     bytes
