@@ -2,6 +2,8 @@
 
 #[cfg(feature = "pods")]
 pub use crate::kubernetes::check_configurations as check_container_configurations;
+#[cfg(feature = "pods")]
+pub use crate::process_context::check_process_context;
 pub use crate::{
     capture::check_environment, cgroup::check_paths as check_cgroup_paths, status::parse_any as parse_status,
 };

@@ -52,6 +52,8 @@ pub mod kubernetes;
 mod mapped_files;
 pub mod maps;
 mod process;
+#[cfg(feature = "pods")]
+mod process_context;
 mod process_filter;
 mod process_name;
 mod process_reader;

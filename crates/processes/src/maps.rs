@@ -98,6 +98,23 @@ pub fn parse_executable(text: &[u8]) -> Vec<Mapping> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
+/// The first addresses of the mappings whose names begin with one of these.
+#[cfg(feature = "pods")]
+pub(crate) fn starts_of_named<'a>(
+    text: &'a [u8],
+    names: &'a [&[u8]],
+) -> impl Iterator<Item = RuntimeAddress> + 'a {
+    text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let (range, rest) = field(line)?;
+        // Permissions, offset, device and inode.
+        let rest = (0..4).try_fold(rest, |rest, _| Some(field(rest)?.1))?;
+        let name = rest.trim_ascii_start();
+        let (start, _) = split_once(range, b'-')?;
+        let is_named = names.iter().any(|beginning| name.starts_with(beginning));
+        is_named.then_some(RuntimeAddress(hex(start)?))
+    })
+}
+
 fn parse_line(line: &[u8]) -> Option<Mapping> {
     // 7f1c2000-7f1c3000 r-xp 00001000 fd:01 1234    /usr/lib/libc.so.6
     let (range, rest) = field(line)?;

@@ -40,10 +40,28 @@ pub struct Process {
     pub(crate) is_read: bool,
     /// The number of the interval in which it was last sampled.
     pub(crate) sampled_in: u64,
+    /// The name of its service in its process context, as far as it was read.
+    pub(crate) published: PublishedName,
     /// The number of losses of sideband events after which it was last compared with `/proc`.
     pub(crate) losses_seen: u64,
     /// Whether and how its mappings are reported.
     pub(crate) watch: Option<Watch>,
+}
+
+/// The name of its service that a process publishes, usually some time after its start.
+#[derive(Debug, Default)]
+pub(crate) struct PublishedName {
+    pub(crate) name: Option<String>,
+    /// The intervals with samples of the process.
+    pub(crate) sampled_intervals: u64,
+}
+
+impl PublishedName {
+    /// Begins an interval with samples. Whether the name is to be read in it: ever more rarely, while there is none.
+    pub(crate) fn begin_interval(&mut self) -> bool {
+        self.sampled_intervals += 1;
+        self.name.is_none() && self.sampled_intervals.is_power_of_two()
+    }
 }
 
 /// Attributes of a process that are read from `/proc` once, at its first sample.
@@ -61,7 +79,7 @@ pub struct Identity {
     /// byte); empty when it cannot be read.
     pub environment: Vec<u8>,
     /// The name of its service in the initial environment, at most 200 bytes: a claim of the process. `None` in a
-    /// capture, and without the feature `pods`.
+    /// capture, and without the feature `pods`. [`Process::service_name`] has the name that counts.
     pub service_name: Option<String>,
     /// The systemd service that contains it: `ssh.service`.
     pub unit: Option<String>,
@@ -98,6 +116,13 @@ pub(crate) enum Completeness {
 }
 
 impl Process {
+    /// The name of its service, at most 200 bytes: a claim of the process. That in its process context (OpenTelemetry
+    /// specification, OTEP 4719) precedes that in its initial environment.
+    pub fn service_name(&self) -> Option<&str> {
+        let of_environment = || self.identity.as_ref()?.service_name.as_deref();
+        self.published.name.as_deref().or_else(of_environment)
+    }
+
     /// Finds the mapping that contains an address at a time (`CLOCK_MONOTONIC`).
     ///
     /// # Errors

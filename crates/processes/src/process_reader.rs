@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup,
+    AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
     kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
 };
 #[cfg(feature = "pods")]
-use crate::{kubernetes::KnownNames, service_name::service_name_of};
+use crate::{kubernetes::KnownNames, process_context::published_service_name, service_name::service_name_of};
 
 /// What `/proc` showed of a process.
 #[derive(Debug)]
@@ -62,6 +62,22 @@ impl ProcessReader {
         let began_ns = self.now_ns();
         let (identity, comm, space) = (self.identity(pid), self.comm(pid), self.address_space(pid));
         Reading { pid, began_ns, ended_ns: self.now_ns(), identity, comm, space }
+    }
+
+    /// The service name that a running process publishes in its memory. A capture has no memory.
+    #[cfg(feature = "pods")]
+    pub(crate) fn published_service_name(&self, process: &Process) -> Option<String> {
+        let is_kernel = process.identity.as_ref().is_none_or(|identity| identity.status.kernel_thread);
+        if is_kernel || process.has_ended() || self.proc.has_capture() {
+            return None;
+        }
+        let maps = self.proc.read(process.pid, "maps").ok()?;
+        published_service_name(&maps, |address, bytes| self.proc.read_memory(process, address, bytes))
+    }
+
+    #[cfg(not(feature = "pods"))]
+    pub(crate) fn published_service_name(&self, _process: &Process) -> Option<String> {
+        None
     }
 
     fn identity(&mut self, pid: u32) -> Result<Identity, LookupError> {

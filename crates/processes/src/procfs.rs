@@ -358,7 +358,11 @@ fn map_files_entry(mapping: &Mapping) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AddressSpace, ProcessKey, process::Completeness, process_reader::ProcessReader};
+    use crate::{
+        AddressSpace, ProcessKey,
+        process::{Completeness, PublishedName},
+        process_reader::ProcessReader,
+    };
 
     fn first_file_mapping(proc: &ProcFs) -> Mapping {
         let text = proc.read(std::process::id(), "maps").unwrap();
@@ -501,6 +505,7 @@ mod tests {
             threads: None,
             is_read: true,
             sampled_in: 0,
+            published: PublishedName::default(),
             losses_seen: 0,
             watch: None,
         }

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode;
 
 /// Longest service name that is kept, bytes. A longer one is cut.
-const MAX_NAME_BYTES: usize = 200;
+pub(crate) const MAX_NAME_BYTES: usize = 200;
 
 /// Longest character in UTF-8, bytes.
 const MAX_CHAR_BYTES: usize = 4;
@@ -28,7 +28,7 @@ fn service_name_in(attributes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A text without blanks around it, with at most [`MAX_NAME_BYTES`]; `None` for an empty one.
-fn bounded(text: &[u8]) -> Option<String> {
+pub(crate) fn bounded(text: &[u8]) -> Option<String> {
     // With a whole character beyond the limit.
     let text = String::from_utf8_lossy(&text[..text.len().min(MAX_NAME_BYTES + MAX_CHAR_BYTES)]);
     let text = text.trim();

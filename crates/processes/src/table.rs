@@ -12,7 +12,7 @@ use self::mapping_watch::WatchQueue;
 pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
     AddressSpace, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent, SidebandEventKind,
-    process::Completeness,
+    process::{Completeness, PublishedName},
     process_filter::Targets,
     process_reader::{ProcessReader, Reading},
 };
@@ -174,7 +174,10 @@ impl ProcessTable {
             return ProcessOfSample::AfterWatermark;
         };
         let Some(process) = self.processes.get_mut(&key) else { return ProcessOfSample::NotATarget };
-        process.sampled_in = self.interval;
+        let is_first_of_interval = std::mem::replace(&mut process.sampled_in, self.interval) != self.interval;
+        if is_first_of_interval && process.published.begin_interval() {
+            process.published.name = self.reader.published_service_name(process);
+        }
         if process.comm.is_empty() {
             comm.clone_into(&mut process.comm);
         }
@@ -330,6 +333,7 @@ impl ProcessTable {
             threads: None,
             is_read: false,
             sampled_in: 0,
+            published: PublishedName::default(),
             losses_seen: self.losses,
             watch: None,
         };

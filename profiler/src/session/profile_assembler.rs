@@ -319,7 +319,7 @@ fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
     if let Some(container) = &identity.container {
         builder.set_container(id, container);
     }
-    for (name, value) in process_attributes::of(identity) {
+    for (name, value) in process_attributes::of(identity, process.service_name()) {
         let (name, value) = (builder.string(name), builder.string(&value));
         builder.set_attribute(id, Attribute { name, value });
     }

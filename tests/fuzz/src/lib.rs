@@ -67,6 +67,13 @@ pub fn environ(bytes: &[u8]) {
     symbolize::check_kept_environment(bytes, &processes::check_environment(bytes));
 }
 
+/// The process context of OpenTelemetry: `/proc/PID/maps`, then a section with the memory that begins at 0x1000.
+pub fn process_context(bytes: &[u8]) {
+    const START: u64 = 0x1000;
+    let (maps, memory) = split_at_mark(bytes);
+    processes::check_process_context(maps, START, memory.get(1..).unwrap_or_default());
+}
+
 /// A perf map in two parts. The first byte is the position of the split.
 pub fn perf_map(bytes: &[u8]) {
     let (first, second, bytes) = split(bytes);

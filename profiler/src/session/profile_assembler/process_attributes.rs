@@ -7,8 +7,11 @@ use profiler_processes::Identity;
 /// The program of kernel threads, spelled as the module of kernel code.
 const KERNEL: &str = "[kernel]";
 
-/// The known attributes of a process. `systemd.unit` is no name of OpenTelemetry's conventions, which have none for it.
-pub(super) fn of(identity: &Identity) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+/// The known attributes of a process with the name of its service. `systemd.unit` is no name of OpenTelemetry's conventions, which have none for it.
+pub(super) fn of<'a>(
+    identity: &'a Identity,
+    service_name: Option<&'a str>,
+) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> {
     let names = identity.kubernetes.as_deref();
     let program = if identity.status.kernel_thread {
         Some(KERNEL.into())
@@ -16,7 +19,7 @@ pub(super) fn of(identity: &Identity) -> impl Iterator<Item = (&'static str, Cow
         identity.executable.as_deref().and_then(program_name)
     };
     let attributes = [
-        ("service.name", identity.service_name.as_deref().map(Cow::Borrowed)),
+        ("service.name", service_name.map(Cow::Borrowed)),
         ("systemd.unit", identity.unit.as_deref().map(Cow::Borrowed)),
         ("process.executable.name", program),
         ("k8s.pod.uid", names.map(|names| names.pod_uid.as_str().into())),
@@ -67,19 +70,15 @@ mod tests {
             container: None,
             image: Some("app:1".to_owned()),
         };
-        let identity = Identity {
-            service_name: Some("web".to_owned()),
-            kubernetes: Some(Arc::new(names)),
-            ..identity(Status::default(), None)
-        };
-        let attributes: Vec<_> = of(&identity).collect();
+        let identity = Identity { kubernetes: Some(Arc::new(names)), ..identity(Status::default(), None) };
+        let attributes: Vec<_> = of(&identity, Some("web")).collect();
         assert_eq!(attributes, [("service.name", "web".into()), ("container.image.name", "app:1".into())]);
     }
 
     #[test]
     fn a_program_is_the_file_of_a_process_and_that_of_the_kernel_has_no_file() {
         let program = |status, path| -> Vec<String> {
-            of(&identity(status, path)).map(|(name, value)| format!("{name}={value}")).collect()
+            of(&identity(status, path), None).map(|(name, value)| format!("{name}={value}")).collect()
         };
         let user = Status::default();
         let expected = ["process.executable.name=app"];
