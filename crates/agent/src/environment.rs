@@ -65,7 +65,11 @@ impl Environment {
             None => BTreeMap::new(),
         };
         if let Some(name) = set("OTEL_SERVICE_NAME") {
-            attributes.insert("service.name".to_owned(), name);
+            let name = name.trim();
+            if name.contains(char::is_control) {
+                return Err(error("OTEL_SERVICE_NAME", "has a control character".to_owned()));
+            }
+            attributes.insert("service.name".to_owned(), name.to_owned());
         }
         Ok(Self {
             profiles_endpoint: set("OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT"),
@@ -204,6 +208,7 @@ mod tests {
         let expected = [("deployment.environment.name", "prod"), ("service.name", "b")];
         assert_eq!(attributes, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
         assert_eq!(read(&variables[..1]).unwrap().attributes["service.name"], "a");
+        assert_eq!(read(&[("OTEL_SERVICE_NAME", " b\r")]).unwrap().attributes["service.name"], "b");
     }
 
     #[test]
@@ -217,6 +222,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "a=secret%ff"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "a=secret%0d%0ab"),
             ("OTEL_RESOURCE_ATTRIBUTES", "secret"),
+            ("OTEL_SERVICE_NAME", "secret\rb"),
         ] {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && !error.contains("secret"), "{error}");
