@@ -1,5 +1,4 @@
-//! Encodes windows as OTLP profiles (<https://opentelemetry.io/docs/specs/otlp/>, signal `v1development`) and decodes the
-//! responses of backends.
+//! Encodes windows as OTLP profiles (<https://opentelemetry.io/docs/specs/otlp/>, signal `v1development`).
 //!
 //! A window is one request with one dictionary, one profile for each resource and event, and one sample for each stack and
 //! set of attributes. `docs/design/otlp.md` has the decisions and their sources.
@@ -17,7 +16,6 @@ mod messages;
 mod options;
 mod request;
 mod resource_message;
-mod response;
 mod rows;
 mod shared_parts;
 mod stacks;
@@ -26,11 +24,7 @@ mod tests;
 mod text;
 mod value_kind;
 
-pub use self::{
-    options::OtlpOptions,
-    response::{DecodeError, PartialSuccess, decode_response},
-};
-
+pub use self::options::OtlpOptions;
 use self::{
     request::{FinishedRequest, Request},
     shared_parts::SharedParts,
