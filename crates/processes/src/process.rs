@@ -57,10 +57,11 @@ pub(crate) struct PublishedName {
 }
 
 impl PublishedName {
-    /// Begins an interval with samples. Whether the name is to be read in it: ever more rarely, while there is none.
+    /// Begins an interval with samples. Whether the name is to be read in it: ever more rarely, while there is none, and not in
+    /// the first one, which is the only one of most processes and sessions.
     pub(crate) fn begin_interval(&mut self) -> bool {
         self.sampled_intervals += 1;
-        self.name.is_none() && self.sampled_intervals.is_power_of_two()
+        self.name.is_none() && self.sampled_intervals > 1 && self.sampled_intervals.is_power_of_two()
     }
 }
 
