@@ -7,6 +7,7 @@ use std::{
     collections::HashSet,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    sync::OnceLock,
 };
 
 /// `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
@@ -176,6 +177,9 @@ const NAME_BYTES: usize = 16;
 /// The most CPUs of any kernel (`CONFIG_NR_CPUS` on every architecture).
 const MAX_CPUS: usize = 8192;
 
+/// A count that no program reaches.
+const NOT_WRITTEN: u64 = u64::MAX;
+
 /// The size of the buffer for the verifier log, the maximum (`bpf_verifier_log_attr_valid`, `kernel/bpf/log.c`). Before
 /// Linux 6.4 a log that does not fit lacks its end, which contains the reason.
 const LOG_BYTES: usize = (16 << 20) - 1;
@@ -340,20 +344,38 @@ pub(crate) fn sums_over_cpus<const NUMBERS: usize>(
     array: BorrowedFd<'_>,
     index: u32,
 ) -> io::Result<[u64; NUMBERS]> {
-    let mut values = vec![[0_u64; NUMBERS]; MAX_CPUS];
+    // Constant from the boot on. To fill and to add up the whole buffer costs more than the system call.
+    static POSSIBLE_CPUS: OnceLock<usize> = OnceLock::new();
+    let mut values = Vec::<[u64; NUMBERS]>::with_capacity(MAX_CPUS);
+    let known = POSSIBLE_CPUS.get();
+    if known.is_none() {
+        values.resize(MAX_CPUS, [NOT_WRITTEN; NUMBERS]);
+    }
     let attributes = MapElement {
         map_fd: raw(array),
         key: (&raw const index) as u64,
         value: values.as_mut_ptr() as u64,
         ..MapElement::default()
     };
-    // SAFETY: the key is a live number of the size of an array's keys, and no kernel has more CPUs than fit.
+    // SAFETY: the key is a live number of the size of an array's keys, and no kernel has more CPUs than the buffer can hold.
     unsafe { bpf(Command::MapLookupElement, &attributes) }?;
+    let cpus = *known.unwrap_or_else(|| POSSIBLE_CPUS.get_or_init(|| written_elements(&values)));
+    // SAFETY: the kernel has written the numbers of all possible CPUs, and they are no more than the buffer can hold.
+    unsafe { values.set_len(cpus) };
+    Ok(sums(&values))
+}
+
+/// The length of a buffer up to the last element that was written since it was filled with [`NOT_WRITTEN`].
+fn written_elements<const NUMBERS: usize>(values: &[[u64; NUMBERS]]) -> usize {
+    values.iter().rposition(|numbers| *numbers != [NOT_WRITTEN; NUMBERS]).map_or(0, |last| last + 1)
+}
+
+fn sums<const NUMBERS: usize>(values: &[[u64; NUMBERS]]) -> [u64; NUMBERS] {
     let mut sums = [0_u64; NUMBERS];
     for numbers in values {
-        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.wrapping_add(*number));
     }
-    Ok(sums)
+    sums
 }
 
 /// Makes a map read-only for user space, so that the verifier treats its values as constants.
@@ -504,6 +526,15 @@ mod tests {
     fn object_names_are_truncated_to_the_limit_of_the_kernel() {
         assert_eq!(&object_name("RECORDS")[..8], b"RECORDS\0");
         assert_eq!(&object_name("a_name_longer_than_that")[..], b"a_name_longer_t\0");
+    }
+
+    #[test]
+    fn the_numbers_of_all_possible_cpus_are_added_up() {
+        let mut values = [[NOT_WRITTEN; 2]; 5];
+        // The counts of a CPU that was never online are 0.
+        values[..3].copy_from_slice(&[[1, 10], [2, 20], [0, 0]]);
+        let cpus = written_elements(&values);
+        assert_eq!((cpus, sums(&values[..cpus])), (3, [3, 30]));
     }
 
     #[test]
