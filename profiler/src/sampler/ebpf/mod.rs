@@ -15,6 +15,7 @@ mod iterator_pass;
 mod loader;
 mod map_sizes;
 mod off_cpu;
+mod record_wakeups;
 mod records;
 mod row_chunks;
 mod sampling_program;
@@ -53,6 +54,7 @@ use self::{
     idle_time::idle_ns_by_cpu,
     loader::LoadedPrograms,
     map_sizes::{CpuCounts, MapSizes},
+    record_wakeups::RecordWakeups,
     sideband::Sideband,
     timers::CpuTimers,
     wall::WallPasses,
@@ -100,6 +102,7 @@ pub(crate) fn searches_vmas() -> bool {
 #[derive(Debug)]
 pub(crate) struct EbpfSource {
     programs: LoadedPrograms,
+    wakeups: RecordWakeups,
     cpus: Vec<Cpu>,
     cpu_selection: CpuSelection,
     plan: Plan,
@@ -150,8 +153,10 @@ impl EbpfSource {
         let sizes = MapSizes::new(&plan, CpuCounts { sampled: cpu_count(cpus.len()), possible: possible()? });
         let config = configure(&plan, sizes)?;
         let programs = LoadedPrograms::load(&plan, &config, sizes)?;
+        let wakeups = RecordWakeups::new(programs.records_fd()).map_err(wait_error)?;
         Ok(Self {
             programs,
+            wakeups,
             cpus,
             cpu_selection,
             plan,
@@ -187,10 +192,31 @@ impl EbpfSource {
         self.programs.take_unwind_maps()
     }
 
-    fn wait(&self, wait: Duration) -> Result<()> {
+    /// Waits until records wake the reader or it is woken, and runs the passes that are due meanwhile: their records can wait in
+    /// the ring buffer like others.
+    fn wait(&mut self, wait: Duration, batch: &mut Batch) -> Result<()> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
+            let pass = self.programs.wall().map(|wall| wall.time_to_next());
+            let is_woken = self.poll([opening, pass].into_iter().flatten().fold(left, Duration::min))?;
+            self.end_opening()?;
+            self.programs.run_passes(batch)?;
+            if is_woken {
+                return self.wakeups.reset().map_err(wait_error);
+            }
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for records; returns whether there are enough to wake the reader, or it was woken.
+    fn poll(&self, wait: Duration) -> Result<bool> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.programs.records_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wakeups.as_fd(), PollFlags::IN),
         ];
         fds.extend(self.cpus.iter().map(|cpu| PollFd::from_borrowed_fd(cpu.sideband.as_fd(), PollFlags::IN)));
         #[cfg(feature = "bpf-log")]
@@ -198,8 +224,9 @@ impl EbpfSource {
         let timeout = rustix::event::Timespec::try_from(wait)
             .map_err(|error| Error::with_source(ErrorKind::InvalidInput, "wait time out of range", error))?;
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::with_source(ErrorKind::Io, "failed to wait for samples", error)),
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(wait_error(error.into())),
         }
     }
 
@@ -323,16 +350,13 @@ impl SampleSource for EbpfSource {
     }
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
-        if !self.stopped {
-            let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
-            let pass = self.programs.wall().map(|wall| wall.time_to_next());
-            let wait = [opening, pass].into_iter().flatten().fold(wait, Duration::min);
-            self.wait(wait)?;
-            self.end_opening()?;
-        }
         let mut batch = Batch::default();
-        // Also after the end: passes can be seconds apart, and the last one counts the periods since the one before.
-        self.programs.run_passes(&mut batch)?;
+        if self.stopped {
+            // Passes can be seconds apart, and the last one counts the periods since the one before.
+            self.programs.run_passes(&mut batch)?;
+        } else {
+            self.wait(wait, &mut batch)?;
+        }
         // All records from before this time are in the rings. After the end, none will follow.
         let now_ns = monotonic_ns();
         let watermark_ns = if self.stopped { u64::MAX } else { now_ns };
@@ -412,6 +436,10 @@ impl SampleSource for EbpfSource {
         counts.timer = timer;
         Ok(counts)
     }
+}
+
+fn wait_error(error: io::Error) -> Error {
+    Error::with_source(ErrorKind::Io, "failed to wait for samples", error)
 }
 
 fn timer_error(error: io::Error) -> Error {
