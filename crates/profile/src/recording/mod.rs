@@ -61,7 +61,7 @@ pub fn recording_of_section_bodies(mut bytes: &[u8]) -> Vec<u8> {
         let (body, rest) = rest.split_at(rest.len().min(usize::from(*length)));
         if let Some(kind) = section::Kind::of_number(*kind) {
             // Writing to a vector cannot fail.
-            let _ = section::write(kind, body, &mut file);
+            let _ = section::write(kind, body, &mut section::Packer::new(), &mut file);
         }
         bytes = rest;
     }

@@ -62,11 +62,24 @@ impl Kind {
     }
 }
 
+/// Compresses sections, one after the other: most are so small that a compressor of their own costs more than compressing them.
+#[derive(Debug)]
+pub(super) struct Packer(DeflateEncoder<Vec<u8>>);
+
+impl Packer {
+    pub(super) fn new() -> Self {
+        Self(DeflateEncoder::new(Vec::new(), Compression::fast()))
+    }
+
+    fn pack(&mut self, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.0.write_all(body)?;
+        self.0.reset(Vec::new())
+    }
+}
+
 /// Writes a section.
-pub(super) fn write(kind: Kind, body: &[u8], to: &mut impl Write) -> io::Result<()> {
-    let mut packer = DeflateEncoder::new(Vec::new(), Compression::fast());
-    packer.write_all(body)?;
-    let packed = packer.finish()?;
+pub(super) fn write(kind: Kind, body: &[u8], packer: &mut Packer, to: &mut impl Write) -> io::Result<()> {
+    let packed = packer.pack(body)?;
     let too_large = |_| io::Error::new(io::ErrorKind::InvalidData, "an entry of the profile is too large");
     let unpacked_bytes = u32::try_from(body.len()).map_err(too_large)?;
     let packed_bytes = u32::try_from(packed.len()).map_err(too_large)?;
@@ -158,7 +171,7 @@ mod tests {
 
     fn written(kind: Kind, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write(kind, body, &mut bytes).unwrap();
+        write(kind, body, &mut Packer::new(), &mut bytes).unwrap();
         bytes
     }
 

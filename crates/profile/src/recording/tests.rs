@@ -2,7 +2,12 @@
 
 use std::io;
 
-use super::{MAGIC, VERSION, body::Body, section, section::Kind, writer::write};
+use super::{
+    MAGIC, VERSION,
+    body::Body,
+    section::{self, Kind, Packer},
+    writer::write,
+};
 use crate::{Header, Profile, ProfileBuilder, ReadError, test_profile};
 
 fn recorded(profile: &Profile) -> Vec<u8> {
@@ -19,8 +24,9 @@ fn text(profile: &Profile) -> String {
 /// A file of these sections.
 fn file(sections: &[(Kind, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    let mut packer = Packer::new();
     for (kind, body) in sections {
-        section::write(*kind, body, &mut bytes).unwrap();
+        section::write(*kind, body, &mut packer, &mut bytes).unwrap();
     }
     bytes
 }
@@ -174,14 +180,14 @@ fn sums_of_counts_saturate() {
 fn an_unknown_section_is_skipped() {
     let mut bytes = file(&[header()]);
     let mut unknown = Vec::new();
-    section::write(Kind::End, b"new", &mut unknown).unwrap();
+    section::write(Kind::End, b"new", &mut Packer::new(), &mut unknown).unwrap();
     unknown[0] = 99;
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&unknown[..9]);
     checksum.update(&unknown[13..]);
     unknown[9..13].copy_from_slice(&checksum.finalize().to_le_bytes());
     bytes.extend(unknown);
-    section::write(Kind::End, b"", &mut bytes).unwrap();
+    section::write(Kind::End, b"", &mut Packer::new(), &mut bytes).unwrap();
     assert_eq!(Profile::read(&*bytes).unwrap().header().edits, Vec::<String>::new());
 }
 
@@ -203,4 +209,18 @@ fn a_write_error_is_returned() {
     let full: &mut [u8] = &mut [];
     let error = write(&test_profile::random(1), full).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+}
+
+#[test]
+fn a_section_does_not_depend_on_the_sections_before_it() {
+    let bodies = [&b"mapmapmapmap"[..], b"", &[7; 70_000], b"mapmapmapmap"];
+    let section = |body: &[u8], packer: &mut Packer| {
+        let mut bytes = Vec::new();
+        section::write(Kind::Strings, body, packer, &mut bytes).unwrap();
+        bytes
+    };
+    let mut packer = Packer::new();
+    for body in bodies {
+        assert_eq!(section(body, &mut packer), section(body, &mut Packer::new()));
+    }
 }

@@ -7,7 +7,7 @@ use super::{
     body::Body,
     codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, UNSIGNED, VariantCode},
     measurement,
-    section::{self, Kind},
+    section::{self, Kind, Packer},
 };
 use crate::{
     Event, FieldValue, Finding, Frame, Profile, RuntimeEvent, Sample, Sampling, Stack, Symbolization,
@@ -27,8 +27,13 @@ const TABLE_SECTION_BYTES: usize = 1 << 20;
 
 /// Writes a profile.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
-    let mut writer =
-        Writer { profile, written: Entries::default(), body: Body::default(), to: BufWriter::new(to) };
+    let mut writer = Writer {
+        profile,
+        written: Entries::default(),
+        body: Body::default(),
+        packer: Packer::new(),
+        to: BufWriter::new(to),
+    };
     writer.to.write_all(&MAGIC)?;
     writer.to.write_all(&VERSION.to_le_bytes())?;
     measurement::push_header(profile.header(), &mut writer.body);
@@ -75,12 +80,13 @@ struct Writer<'a, W: Write> {
     profile: &'a Profile,
     written: Entries,
     body: Body,
+    packer: Packer,
     to: BufWriter<W>,
 }
 
 impl<W: Write> Writer<'_, W> {
     fn section(&mut self, kind: Kind) -> io::Result<()> {
-        section::write(kind, self.body.bytes(), &mut self.to)?;
+        section::write(kind, self.body.bytes(), &mut self.packer, &mut self.to)?;
         self.body.clear();
         Ok(())
     }
