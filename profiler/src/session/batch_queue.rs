@@ -69,7 +69,7 @@ mod tests {
         }
         let batch = |message| match message {
             Message::Batch(batch, _) => batch,
-            Message::Profile { .. } => panic!("no profile was requested"),
+            Message::Request { .. } => panic!("no profile was requested"),
         };
         assert_eq!(batch(received.recv().unwrap()), lost(1));
         queue.flush();

@@ -53,7 +53,9 @@ pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Re
     let adjustment = Adjustment::default();
     let interval =
         Interval { header, ended_ns: monotonic_ns(), ticks_before, counts, adjustment, is_last: true };
-    Ok(pipeline.finish_interval(interval, &|| true))
+    let mut profile = pipeline.finish_interval(interval, &|| true);
+    profiler_findings::analyze(&mut profile);
+    Ok(profile)
 }
 
 /// The parts of a session that replays a capture.
@@ -88,13 +90,13 @@ impl Replay {
 }
 
 /// The first line of the capture of a session that ends with `interval`.
-pub(super) fn describe(pipeline: &Pipeline, interval: &Interval, started_ns: u64) -> Capture {
+pub(super) fn describe(pipeline: &Pipeline, interval: &Interval) -> Capture {
     Capture {
         version: VERSION,
         target: interval.header.target.clone(),
         frequency_hz: pipeline.frequency_hz(),
         cpus: interval.header.cpus,
-        started_ns,
+        started_ns: pipeline.started_ns(),
         ended_ns: interval.ended_ns,
         started_unix_ns: interval.header.started_unix_ns,
         counts: interval.counts,

@@ -4,6 +4,7 @@ mod account;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
+mod measures;
 mod named_process;
 mod pipeline;
 mod polling_interval;
@@ -111,15 +112,56 @@ pub(crate) struct Adjustment {
     pub(crate) evicts_stacks: bool,
 }
 
-/// A request for a profile.
+/// A request for a profile, for measures, or for both.
 #[derive(Debug)]
 struct Request {
+    parts: Parts,
     header: Header,
     adjustment: Adjustment,
     is_last: bool,
     /// Whether a [`Stopper`] had ended sampling before the request: using it again skips waiting for symbols.
     was_stopped: bool,
-    reply: Sender<Profile>,
+    reply: Sender<Taken>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parts {
+    /// The profile of the samples since the last one.
+    Profile,
+    /// The runtime events and the occurrences of counted events since they were taken last, without stacks: the interval of the
+    /// next profile goes on.
+    #[cfg(feature = "cli")]
+    Measures,
+    /// Both, up to the same time. The profile is joined with others, and has no findings.
+    #[cfg(feature = "cli")]
+    ProfileAndMeasures,
+}
+
+impl Parts {
+    fn has_profile(self) -> bool {
+        match self {
+            #[cfg(feature = "cli")]
+            Self::Measures => false,
+            _ => true,
+        }
+    }
+
+    fn has_measures(self) -> bool {
+        self != Self::Profile
+    }
+
+    fn has_findings(self) -> bool {
+        self == Self::Profile
+    }
+}
+
+/// The reply to a [`Request`]: those of its parts.
+#[derive(Debug, Default)]
+struct Taken {
+    profile: Option<Profile>,
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command line takes measures"))]
+    measures: Option<Profile>,
 }
 
 /// Why [`Session::wait`] returned.
@@ -219,7 +261,16 @@ impl Session {
     /// # Errors
     /// The first error of a thread of the session.
     pub fn stop(mut self) -> Result<Profile> {
-        self.profile(true)
+        profile_of(self.take(Parts::Profile, true)?)
+    }
+
+    /// As [`stop`](Self::stop): the profile, without findings, and the measures since [`take_measures`](Self::take_measures).
+    ///
+    /// # Errors
+    /// The first error of a thread of the session.
+    #[cfg(feature = "cli")]
+    pub(crate) fn stop_with_measures(mut self) -> Result<(Profile, Profile)> {
+        both_of(self.take(Parts::ProfileAndMeasures, true)?)
     }
 
     /// Waits for `interval` and returns a profile of it; sampling continues. The profiles of consecutive calls contain
@@ -229,7 +280,27 @@ impl Session {
     /// The first error of a thread of the session.
     pub fn take_profile(&mut self, interval: Duration) -> Result<Profile> {
         self.wait(Some(interval));
-        self.profile(false)
+        profile_of(self.take(Parts::Profile, false)?)
+    }
+
+    /// The runtime events since the last call, without their stacks, and a sample of each counted event with the sum of its
+    /// values since then. The interval of the next profile, which has them as well, goes on.
+    ///
+    /// # Errors
+    /// The first error of a thread of the session.
+    #[cfg(feature = "cli")]
+    pub(crate) fn take_measures(&mut self) -> Result<Profile> {
+        self.take(Parts::Measures, false)?.measures.ok_or_else(ended_without_reply)
+    }
+
+    /// As [`take_profile`](Self::take_profile) and [`take_measures`](Self::take_measures), up to the same time. The profile has
+    /// no findings.
+    ///
+    /// # Errors
+    /// The first error of a thread of the session.
+    #[cfg(feature = "cli")]
+    pub(crate) fn take_profile_and_measures(&mut self) -> Result<(Profile, Profile)> {
+        both_of(self.take(Parts::ProfileAndMeasures, false)?)
     }
 
     /// Changes the frequency of CPU samples, hertz, from the end of the interval of the next profile on. A profile has samples of
@@ -310,11 +381,14 @@ impl Session {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    fn profile(&mut self, is_last: bool) -> Result<Profile> {
-        let (reply, profile) = channel();
+    fn take(&mut self, parts: Parts, is_last: bool) -> Result<Taken> {
+        let (reply, taken) = channel();
         let was_stopped = self.shared.stop.load(Ordering::Acquire);
-        let adjustment = std::mem::take(&mut self.adjustment);
-        let request = Request { header: self.header.clone(), adjustment, is_last, was_stopped, reply };
+        // It is of the next profile.
+        let adjustment =
+            if parts.has_profile() { std::mem::take(&mut self.adjustment) } else { Adjustment::default() };
+        let header = self.header.clone();
+        let request = Request { parts, header, adjustment, is_last, was_stopped, reply };
         if is_last {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");
@@ -323,20 +397,19 @@ impl Session {
                 budget.limit_time(MAX_SYMBOL_TIME);
             }
         }
-        let profile = self.request_profile(request, &profile);
+        let taken = self.request(request, &taken);
         if is_last {
             self.join();
         }
         if let Some(error) = self.shared.take_failure() {
             return Err(error);
         }
-        let mut profile = profile
-            .ok_or_else(|| Error::new(ErrorKind::Io, "the session's threads ended without a profile"))?;
-        profile.set_cost(process_cost());
-        Ok(profile)
+        let mut taken = taken.ok_or_else(ended_without_reply)?;
+        taken.profile.iter_mut().for_each(|profile| profile.set_cost(process_cost()));
+        Ok(taken)
     }
 
-    fn request_profile(&self, request: Request, reply: &Receiver<Profile>) -> Option<Profile> {
+    fn request(&self, request: Request, reply: &Receiver<Taken>) -> Option<Taken> {
         self.requests.send(request).ok()?;
         wake(&self.shared.reader_waker);
         reply.recv().ok()
@@ -392,6 +465,19 @@ impl Shared {
     fn take_failure(&self) -> Option<Error> {
         self.failure.lock().ok()?.take()
     }
+}
+
+fn profile_of(taken: Taken) -> Result<Profile> {
+    taken.profile.ok_or_else(ended_without_reply)
+}
+
+#[cfg(feature = "cli")]
+fn both_of(taken: Taken) -> Result<(Profile, Profile)> {
+    taken.profile.zip(taken.measures).ok_or_else(ended_without_reply)
+}
+
+fn ended_without_reply() -> Error {
+    Error::new(ErrorKind::Io, "the session's threads ended without a profile")
 }
 
 fn new_waker() -> Result<OwnedFd> {

@@ -6,11 +6,12 @@ use profiler_binary_reader::WorkBudget;
 use profiler_common::event::EventCounts;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
-use profiler_symbolize::Symbolizer;
+use profiler_symbolize::{ProcessEvents, Symbolizer};
 
 use super::{
     Adjustment,
     account::{Account, IntervalLosses},
+    measures::MeasuredEvents,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
@@ -42,6 +43,13 @@ pub(super) struct Pipeline {
     assembler: ProfileAssembler,
     /// Samples of processes that were read from `/proc` later than the events that are known.
     early_samples: Vec<ReceivedSample>,
+    /// Runtime events that were received for measures, and are added to the profile at the end of its interval: the names in
+    /// their stacks may still arrive.
+    early_events: Vec<ProcessEvents>,
+    /// From the first request for measures on.
+    measured: Option<MeasuredEvents>,
+    /// The samples that were added since measures were taken.
+    unmeasured: Counts,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
     /// All samples so far.
@@ -104,6 +112,9 @@ impl Pipeline {
             assembler: ProfileAssembler::new(&sampled, 0),
             sampled,
             early_samples: Vec::new(),
+            early_events: Vec::new(),
+            measured: None,
+            unmeasured: Counts::default(),
             pre_exec_filter: None,
             received: Counts::default(),
             received_waits: 0,
@@ -172,6 +183,12 @@ impl Pipeline {
     #[cfg(feature = "capture")]
     pub(super) fn prefetched_pids(&self) -> &[u32] {
         &self.prefetched_pids
+    }
+
+    /// The start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
+    #[cfg(feature = "capture")]
+    pub(super) fn started_ns(&self) -> u64 {
+        self.session_started_ns
     }
 
     /// The frequency of the timers of CPUs, hertz.
@@ -316,8 +333,12 @@ impl Pipeline {
             }
         }
         self.stacks.advance(batch.watermark_ns);
-        let (assembler, symbolizer) = (&self.assembler, &self.symbolizer);
-        let is_needed = |key| assembler.awaits_symbols(key) || symbolizer.awaits_runtime_events(key);
+        let (assembler, symbolizer, early_events) = (&self.assembler, &self.symbolizer, &self.early_events);
+        let is_needed = |key| {
+            assembler.awaits_symbols(key)
+                || symbolizer.awaits_runtime_events(key)
+                || early_events.iter().any(|reported| reported.process == key)
+        };
         for process in self.processes.retire_ended(is_needed) {
             self.assembler.retire(&process);
         }
@@ -332,7 +353,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The profile of all samples since the last one. The last profile waits for symbols that are still on their way,
+    /// The profile of all samples since the last one, without findings. The last profile waits for symbols that are still on their way,
     /// as long as `may_wait` allows.
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         if interval.is_last {
@@ -345,7 +366,8 @@ impl Pipeline {
         }
         self.symbolizer.request_runtime_events(interval.is_last);
         let lost = self.add_deferred(&interval, may_wait);
-        self.add_runtime_events(&interval);
+        self.receive_runtime_events(interval.ended_ns, interval.is_last);
+        self.add_runtime_events();
         self.losses.missing_stacks.add_all(lost);
         let counts = self.target_counts(&interval);
         self.sampled.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.sampled.timer_hz);
@@ -368,8 +390,7 @@ impl Pipeline {
             started_monotonic_ns: started_ns,
             ..interval.header
         };
-        let mut profile = builder.finish(header);
-        profiler_findings::analyze(&mut profile);
+        let profile = builder.finish(header);
         #[cfg(feature = "capture")]
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);
@@ -401,9 +422,32 @@ impl Pipeline {
         lost
     }
 
-    /// Adds what the runtimes reported. Their stacks have the symbols of the samples.
-    fn add_runtime_events(&mut self, interval: &Interval) {
-        for reported in self.symbolizer.receive_runtime_events(interval.ended_ns, interval.is_last) {
+    /// Has the next measures contain runtime events.
+    pub(super) fn begin_measures(&mut self) {
+        let (sampled, started_ns) = (&self.sampled, self.interval_started_ns);
+        self.measured.get_or_insert_with(|| MeasuredEvents::new(sampled, started_ns));
+    }
+
+    /// The runtime events and the sums of counted events since the last call; `None` before
+    /// [`begin_measures`](Self::begin_measures).
+    pub(super) fn take_measures(&mut self, ended_ns: u64) -> Option<Profile> {
+        let sums = std::mem::take(&mut self.unmeasured);
+        self.measured.as_mut().map(|measured| measured.take(&sums, ended_ns))
+    }
+
+    /// Receives what the runtimes reported up to a time, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) fn receive_runtime_events(&mut self, ended_ns: u64, is_last: bool) {
+        for reported in self.symbolizer.receive_runtime_events(ended_ns, is_last) {
+            if let Some(measured) = &mut self.measured {
+                measured.add(&mut self.symbolizer, self.processes.get(reported.process), &reported);
+            }
+            self.early_events.push(reported);
+        }
+    }
+
+    /// Adds the runtime events that were received. Their stacks have the symbols of the samples.
+    fn add_runtime_events(&mut self) {
+        for reported in std::mem::take(&mut self.early_events) {
             let process = self.processes.get(reported.process);
             self.assembler.add_runtime_events(&mut self.symbolizer, process, reported);
         }
@@ -433,6 +477,7 @@ impl Pipeline {
         };
         let Some(process) = self.processes.get(key) else { return };
         let ReceivedSample { sample, stacks, waker_stacks } = received;
+        self.unmeasured.add(sample.origin, sample.value);
         let waker_process = waker_key.and_then(|key| self.processes.get(key));
         let waker = sample.waker.as_ref().zip(waker_stacks).map(|(waker, stacks)| SampleWaker {
             process: waker_process.unwrap_or(process),

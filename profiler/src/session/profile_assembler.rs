@@ -3,6 +3,7 @@
 mod deferred;
 mod process_attributes;
 mod runtime_events;
+mod sums;
 mod tail_calls;
 mod wakers;
 

@@ -23,9 +23,17 @@ use crate::{
 pub(super) enum Message {
     /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
     Batch(Batch, u64),
-    /// A profile of all batches since the last one. `ticks_before` are those that were counted before the last batch was
-    /// read, `counts` the counters after it.
-    Profile { request: Request, ticks_before: u64, counts: Box<KernelCounts>, ended_ns: u64 },
+    /// A request, after all batches up to its end. `counts` is `Some` for a profile.
+    Request { request: Request, counts: Option<Box<IntervalCounts>>, ended_ns: u64 },
+}
+
+/// The counters at the end of an interval.
+#[derive(Debug)]
+pub(super) struct IntervalCounts {
+    /// The ticks that were counted before the last batch was read.
+    pub(super) ticks_before: u64,
+    /// The counters after it.
+    pub(super) counts: KernelCounts,
 }
 
 /// Drains a source.
@@ -77,13 +85,14 @@ impl Reader {
             if is_last {
                 self.source.stop()?;
             }
-            if let Some(request) = &request {
+            let mut ticks_before = None;
+            if let Some(request) = request.as_ref().filter(|request| request.parts.has_profile()) {
                 self.source.end_interval();
                 if let Some(frequency_hz) = request.adjustment.frequency_hz {
                     self.source.set_frequency_hz(frequency_hz)?;
                 }
+                ticks_before = Some(self.source.counts()?.target_ticks);
             }
-            let ticks_before = if request.is_some() { self.source.counts()?.target_ticks } else { 0 };
             let ended_ns = monotonic_ns();
             let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
             self.read_batch(&mut queue, wait)?;
@@ -93,8 +102,13 @@ impl Reader {
             }
             let Some(request) = request else { continue };
             queue.flush();
-            let counts = Box::new(self.source.counts()?);
-            let message = Message::Profile { request, ticks_before, counts, ended_ns };
+            let counts = match ticks_before {
+                Some(ticks_before) => {
+                    Some(Box::new(IntervalCounts { ticks_before, counts: self.source.counts()? }))
+                }
+                None => None,
+            };
+            let message = Message::Request { request, counts, ended_ns };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
             }
@@ -118,13 +132,14 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use crate::session::Adjustment;
+    use crate::session::{Adjustment, Parts};
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
 
-    /// A source that always has records and reports each read and the stop.
+    /// A source that always has records and reports each read, each end of an interval and the stop.
     struct Source {
         reads: Sender<()>,
+        interval_ends: Sender<()>,
         stops: Sender<()>,
         stopped: bool,
     }
@@ -141,6 +156,10 @@ mod tests {
         fn read(&mut self, _: Duration) -> Result<Batch> {
             let _ = self.reads.send(());
             Ok(Batch { lost_events: 1, ..Batch::default() })
+        }
+
+        fn end_interval(&mut self) {
+            let _ = self.interval_ends.send(());
         }
 
         fn stop(&mut self) -> Result<()> {
@@ -167,11 +186,12 @@ mod tests {
         const DEADLINE: Duration = Duration::from_secs(10);
         const MORE_READS_THAN_THE_QUEUE_HOLDS: usize = 100;
         let ((reads, read_seen), (stops, stop_seen)) = (channel(), channel());
+        let (interval_ends, _) = channel();
         let (requests, request_receiver) = channel();
         let (messages, received) = sync_channel(1);
         let shared = Arc::new(Shared::new().unwrap());
         let reader = std::thread::spawn(move || {
-            let source = Source { reads, stops, stopped: false };
+            let source = Source { reads, interval_ends, stops, stopped: false };
             Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared)
                 .run(&request_receiver, &messages);
         });
@@ -181,6 +201,7 @@ mod tests {
         let (reply, _answer) = channel();
         requests
             .send(Request {
+                parts: Parts::Profile,
                 header: Header::default(),
                 adjustment: Adjustment::default(),
                 is_last: true,
@@ -199,5 +220,36 @@ mod tests {
         reader.join().unwrap();
         let reads = MORE_READS_THAN_THE_QUEUE_HOLDS + read_seen.iter().count();
         assert_eq!(lost_events, reads as u64);
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn measures_do_not_end_the_interval_of_the_source() {
+        let ((reads, _), (interval_ends, ends_seen), (stops, _)) = (channel(), channel(), channel());
+        let (requests, request_receiver) = channel();
+        let (messages, received) = sync_channel(1);
+        let shared = Arc::new(Shared::new().unwrap());
+        let (reply, _taken) = channel();
+        for parts in [Parts::Measures, Parts::Measures, Parts::ProfileAndMeasures] {
+            let (header, adjustment) = (Header::default(), Adjustment::default());
+            let is_last = parts.has_profile();
+            let request =
+                Request { parts, header, adjustment, is_last, was_stopped: false, reply: reply.clone() };
+            requests.send(request).unwrap();
+        }
+        let reader = std::thread::spawn(move || {
+            let source = Source { reads, interval_ends, stops, stopped: false };
+            Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared)
+                .run(&request_receiver, &messages);
+        });
+        let requests = received.into_iter().filter_map(|message| match message {
+            Message::Request { request, counts, .. } => Some((request.parts, counts.is_some())),
+            Message::Batch(..) => None,
+        });
+        let expected =
+            [(Parts::Measures, false), (Parts::Measures, false), (Parts::ProfileAndMeasures, true)];
+        assert_eq!(requests.collect::<Vec<_>>(), expected);
+        reader.join().unwrap();
+        assert_eq!(ends_seen.iter().count(), 1);
     }
 }

@@ -24,11 +24,11 @@ use profiler_symbolize::{
 #[cfg(feature = "capture")]
 use super::capture;
 use super::{
-    Adjustment, Request, Session, Shared,
+    Adjustment, Request, Session, Shared, Taken,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     probe_places,
-    reader::{Message, Reader},
+    reader::{IntervalCounts, Message, Reader},
     sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,
@@ -408,27 +408,56 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
     for message in messages {
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
-            Message::Profile { request, ticks_before, counts, ended_ns } => {
-                let Request { header, adjustment, is_last, was_stopped, reply } = request;
-                let interval =
-                    Interval { header, ended_ns, ticks_before, counts: *counts, adjustment, is_last };
-                #[cfg(feature = "capture")]
-                let capture = capture::describe(&pipeline, &interval, started_ns);
-                let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
-                let profile = pipeline.finish_interval(interval, &may_wait);
-                // The session may have been dropped.
-                let _ = reply.send(profile);
-                #[cfg(feature = "capture")]
-                let result = if is_last { pipeline.finish_recording(&capture) } else { Ok(()) };
-                #[cfg(not(feature = "capture"))]
-                let result = Ok(());
-                result
+            Message::Request { request, counts, ended_ns } => {
+                reply_to(&mut pipeline, request, counts, ended_ns, shared)
             }
         };
         if let Err(error) = result {
             shared.fail(error);
         }
     }
+}
+
+/// Sends the parts of a request. Completes the capture after the last one.
+fn reply_to(
+    pipeline: &mut Pipeline,
+    request: Request,
+    counts: Option<Box<IntervalCounts>>,
+    ended_ns: u64,
+    shared: &Shared,
+) -> Result<()> {
+    let Request { parts, header, adjustment, is_last, was_stopped, reply } = request;
+    if parts.has_measures() {
+        pipeline.begin_measures();
+    }
+    let interval = counts.map(|counts| {
+        let IntervalCounts { ticks_before, counts } = *counts;
+        Interval { header, ended_ns, ticks_before, counts, adjustment, is_last }
+    });
+    #[cfg(feature = "capture")]
+    let capture = interval.as_ref().filter(|_| is_last).map(|interval| capture::describe(pipeline, interval));
+    let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
+    let profile = match interval {
+        Some(interval) => {
+            let mut profile = pipeline.finish_interval(interval, &may_wait);
+            if parts.has_findings() {
+                profiler_findings::analyze(&mut profile);
+            }
+            Some(profile)
+        }
+        None => {
+            pipeline.receive_runtime_events(ended_ns, false);
+            None
+        }
+    };
+    let measures = if parts.has_measures() { pipeline.take_measures(ended_ns) } else { None };
+    // The session may have been dropped.
+    let _ = reply.send(Taken { profile, measures });
+    #[cfg(feature = "capture")]
+    if let Some(capture) = capture {
+        pipeline.finish_recording(&capture)?;
+    }
+    Ok(())
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

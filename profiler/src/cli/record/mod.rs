@@ -33,8 +33,12 @@ use super::{
 };
 use crate::{Ended, Session, sampler::ebpf::monotonic_ns, sandbox};
 
-/// The interval of one profile. A condition is seen within this time and that of the events of a runtime (0.2 s).
-const INTERVAL: Duration = Duration::from_millis(800);
+/// The time between two moments at which conditions are evaluated. A condition is seen within this time and that of the events
+/// of a runtime (0.2 s). An interval of a profile is longer: it has several moments.
+const MOMENT_INTERVAL: Duration = Duration::from_millis(800);
+
+/// The most runtime events of an interval, which ends earlier then: until its profile is encoded, they take more memory.
+const MAX_RUNTIME_EVENTS: usize = 1 << 15;
 
 /// The most bytes of encoded intervals.
 const MAX_RING_BYTES: usize = 32 << 20;
@@ -69,7 +73,8 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
         None => Mode::Trap { trap: trap(arguments, &conditions, &files), source },
     };
     let ring = Ring::new(mode.kept(arguments), MAX_RING_BYTES);
-    let recorder = Recorder { ring, mode, measures, files, log };
+    let recorder =
+        Recorder { ring, mode, measures, files, log, profiled_ns: monotonic_ns(), runtime_events: 0 };
     log.write("started", &[("output", &arguments.output.to_string_lossy())]);
     service.notify_ready();
     let code = recorder.run(session, arguments.sampling.duration);
@@ -86,8 +91,9 @@ fn check(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
     let mut measures = measures(arguments, &conditions, &session)?;
     let mut values = Values::default();
     for _ in 0..INTERVALS_OF_CHECK {
-        let interval = session.take_profile(INTERVAL)?;
-        values = measures.read(&interval, end_ns(&interval))?;
+        session.wait(Some(MOMENT_INTERVAL));
+        let measured = session.take_measures()?;
+        values = measures.read(&measured, end_ns(&measured))?;
     }
     for condition in &conditions {
         println!("{condition}: {}", condition.describe(&values));
@@ -143,6 +149,14 @@ impl Mode {
             Self::Rotation(_) => None,
         }
     }
+
+    /// How long the next interval may be.
+    fn longest_interval(&self, ring: &Ring) -> Duration {
+        match self {
+            Self::Trap { .. } => ring.time_to_encode(),
+            Self::Rotation(every) => ring.time_to_encode().min(every.saturating_sub(ring.duration())),
+        }
+    }
 }
 
 /// A running recorder.
@@ -152,6 +166,10 @@ struct Recorder {
     measures: Measures,
     files: FileWriter,
     log: EventLog,
+    /// The end of the last profile, `CLOCK_MONOTONIC` nanoseconds.
+    profiled_ns: u64,
+    /// Runtime events since then.
+    runtime_events: usize,
 }
 
 impl Recorder {
@@ -159,22 +177,30 @@ impl Recorder {
     fn run(mut self, mut session: Session, limit: Option<Duration>) -> Result<u8> {
         loop {
             let left = limit.map(|limit| limit.saturating_sub(session.elapsed()));
-            let ended = session.wait(Some(left.map_or(INTERVAL, |left| left.min(INTERVAL))));
-            if ended != Ended::Elapsed || left.is_some_and(|left| left <= INTERVAL) {
+            let ended = session.wait(Some(left.map_or(MOMENT_INTERVAL, |left| left.min(MOMENT_INTERVAL))));
+            if ended != Ended::Elapsed || left.is_some_and(|left| left <= MOMENT_INTERVAL) {
                 return self.end(session, ended);
             }
-            self.add(session.take_profile(Duration::ZERO)?)?;
+            self.evaluate(&mut session)?;
             if self.files.is_complete() {
                 return self.end(session, Ended::Stopped);
             }
         }
     }
 
-    /// Adds an interval, and writes a file if it is time for one.
-    fn add(&mut self, interval: Profile) -> Result<()> {
-        let (now_ns, interval_ns) = (end_ns(&interval), interval.header().duration_ns);
-        let values = self.read_measures(&interval, now_ns);
-        self.ring.push(interval).context("failed to keep an interval")?;
+    /// Evaluates the conditions at a moment, and writes a file if it is time for one.
+    fn evaluate(&mut self, session: &mut Session) -> Result<()> {
+        let measured = if self.is_interval_over() {
+            let (interval, measured) = session.take_profile_and_measures()?;
+            self.keep(interval)?;
+            measured
+        } else {
+            let measured = session.take_measures()?;
+            self.runtime_events += measured.runtime_events().len();
+            measured
+        };
+        let (now_ns, interval_ns) = (end_ns(&measured), measured.header().duration_ns);
+        let values = self.read_measures(&measured, now_ns);
         match &mut self.mode {
             Mode::Trap { trap, source } => {
                 if source.is_requested_again() {
@@ -185,6 +211,9 @@ impl Recorder {
                     self.log.write("incident", &fields);
                 }
                 if let Some(incident) = trap.take_complete(now_ns) {
+                    if self.profiled_ns < now_ns {
+                        self.keep(session.take_profile(Duration::ZERO)?)?;
+                    }
                     self.write_incident(&incident)?;
                 }
             }
@@ -197,29 +226,41 @@ impl Recorder {
         Ok(())
     }
 
+    /// Whether the interval of the next profile is long enough.
+    fn is_interval_over(&self) -> bool {
+        let length = Duration::from_nanos(monotonic_ns().saturating_sub(self.profiled_ns));
+        self.runtime_events >= MAX_RUNTIME_EVENTS || length >= self.mode.longest_interval(&self.ring)
+    }
+
+    fn keep(&mut self, interval: Profile) -> Result<()> {
+        self.profiled_ns = end_ns(&interval);
+        self.runtime_events = 0;
+        self.ring.push(interval).context("failed to keep an interval")
+    }
+
     /// Stops the session, writes a pending file, and returns the exit code.
     fn end(mut self, mut session: Session, ended: Ended) -> Result<u8> {
         let command = session.take_command();
         let is_complete = self.files.is_complete();
-        let interval = session.stop()?;
+        let (interval, measured) = session.stop_with_measures()?;
         let code = match command {
             Some(command) if ended == Ended::TargetExited => Some(wait(command)?),
             _ => None,
         };
         if !is_complete {
-            self.add_last(interval, ended, code)?;
+            self.keep(interval)?;
+            self.evaluate_last(&measured, ended, code)?;
         }
         self.files.finish()?;
         Ok(code.unwrap_or(0))
     }
 
-    fn add_last(&mut self, interval: Profile, ended: Ended, code: Option<u8>) -> Result<()> {
-        let (now_ns, interval_ns) = (end_ns(&interval), interval.header().duration_ns);
-        let mut values = self.read_measures(&interval, now_ns);
+    fn evaluate_last(&mut self, measured: &Profile, ended: Ended, code: Option<u8>) -> Result<()> {
+        let (now_ns, interval_ns) = (end_ns(measured), measured.header().duration_ns);
+        let mut values = self.read_measures(measured, now_ns);
         if ended == Ended::TargetExited {
             Measures::set_exit(&mut values, code);
         }
-        self.ring.push(interval).context("failed to keep an interval")?;
         match &mut self.mode {
             Mode::Trap { trap, .. } => {
                 trap.apply(now_ns, interval_ns, &values);
@@ -232,8 +273,8 @@ impl Recorder {
         Ok(())
     }
 
-    fn read_measures(&mut self, interval: &Profile, now_ns: u64) -> Values {
-        self.measures.read(interval, now_ns).unwrap_or_else(|error| {
+    fn read_measures(&mut self, measured: &Profile, now_ns: u64) -> Values {
+        self.measures.read(measured, now_ns).unwrap_or_else(|error| {
             self.log.write_failure("read the log file", &error.to_string());
             Values::default()
         })
@@ -293,4 +334,22 @@ fn end_ns(interval: &Profile) -> u64 {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_profile::test_profile::second;
+
+    use super::*;
+
+    #[test]
+    fn an_interval_ends_with_the_segment_and_with_the_file() {
+        let mut ring = Ring::new(None, usize::MAX);
+        let seconds = |seconds| Mode::Rotation(Duration::from_secs(seconds));
+        let longest = |mode: &Mode, ring: &Ring| mode.longest_interval(ring).as_secs();
+        assert_eq!((longest(&seconds(60), &ring), longest(&seconds(2), &ring)), (5, 2));
+        (0..7).for_each(|number| ring.push(second(number)).unwrap());
+        assert_eq!((longest(&seconds(60), &ring), longest(&seconds(8), &ring)), (3, 1));
+        assert_eq!(longest(&seconds(2), &ring), 0);
+    }
 }

@@ -6,7 +6,8 @@ use profiler_profile::Profile;
 
 use super::nanoseconds;
 
-/// The intervals of this time are encoded together: their profiles share most strings, frames and stacks.
+/// The intervals of this time are encoded together, and all intervals are at most this long: symbols are looked up, and strings,
+/// frames and stacks written, once for each.
 const SEGMENT: Duration = Duration::from_secs(5);
 
 /// Consecutive profiles of a session, not older than a duration.
@@ -55,8 +56,7 @@ impl Ring {
     pub(super) fn push(&mut self, interval: Profile) -> io::Result<()> {
         let end_ns = Times::of(&interval).end_ns;
         self.open.push(interval);
-        if Duration::from_nanos(self.open.iter().map(|profile| profile.header().duration_ns).sum()) >= SEGMENT
-        {
+        if self.time_to_encode().is_zero() {
             self.encode_open()?;
         }
         let start_ns = self.keep.map_or(0, |keep| end_ns.saturating_sub(nanoseconds(keep)));
@@ -67,6 +67,12 @@ impl Ring {
     /// Whether the next intervals may push the oldest out: nine tenths of the bytes are used.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.bytes > self.max_bytes / 10 * 9
+    }
+
+    /// The longest time that the next interval may have.
+    pub(super) fn time_to_encode(&self) -> Duration {
+        let open_ns = self.open.iter().map(|profile| profile.header().duration_ns).sum();
+        SEGMENT.saturating_sub(Duration::from_nanos(open_ns))
     }
 
     /// The time from the first interval to the last.
@@ -97,7 +103,13 @@ impl Ring {
     }
 
     fn encode_open(&mut self) -> io::Result<()> {
-        let joined = Profile::joined(&self.open);
+        let joined = match self.open.pop() {
+            Some(only) if self.open.is_empty() => only,
+            last => {
+                self.open.extend(last);
+                Profile::joined(&self.open)
+            }
+        };
         let mut recording = Vec::new();
         joined.write_recording(&mut recording)?;
         self.open.clear();
@@ -140,6 +152,21 @@ mod tests {
         assert_eq!(profile.header().started_monotonic_ns, 80 * NS_PER_S);
         assert_eq!(profile.header().duration_ns, 23 * NS_PER_S);
         assert!(profile.ledger().adds_up());
+    }
+
+    #[test]
+    fn intervals_are_encoded_when_they_have_the_time_of_a_segment() {
+        let mut ring = filled(None, usize::MAX, 3);
+        assert_eq!((ring.time_to_encode(), ring.segments.len()), (Duration::from_secs(2), 0));
+        let long = Profile::joined(&[second(3), second(4), second(5)]);
+        ring.push(long).unwrap();
+        assert_eq!((ring.time_to_encode(), ring.segments.len()), (SEGMENT, 1));
+        let alone = Profile::joined(&(6..12).map(second).collect::<Vec<_>>());
+        ring.push(alone).unwrap();
+        assert_eq!((ring.segments.len(), ring.open.len()), (2, 0));
+        let (profile, expected) = (ring.profile().unwrap(), filled(None, usize::MAX, 12).profile().unwrap());
+        assert_eq!((profile.samples(), profile.ledger()), (expected.samples(), expected.ledger()));
+        assert_eq!(profile.header().duration_ns, 12 * NS_PER_S);
     }
 
     #[test]

@@ -20,10 +20,10 @@ use profiler_profile::{Header, Profile};
 
 use self::source::SimulatedSource;
 use super::{
-    Adjustment, Request, Shared,
+    Adjustment, Parts, Request, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
-    reader::{Message, Reader},
+    reader::{IntervalCounts, Message, Reader},
     start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline, sampled},
     wake,
 };
@@ -131,18 +131,21 @@ fn process(
                 if missing > 0 && missing <= count {
                     let (reply, _) = channel();
                     let (header, adjustment) = (Header::default(), Adjustment::default());
-                    let request = Request { header, adjustment, is_last: true, was_stopped: false, reply };
+                    let parts = Parts::Profile;
+                    let request =
+                        Request { parts, header, adjustment, is_last: true, was_stopped: false, reply };
                     requests.send(request).map_err(|_| ended_early())?;
                     wake(waker);
                 }
                 missing = missing.saturating_sub(count);
             }
-            Message::Profile { request, ticks_before, counts, ended_ns } => {
+            Message::Request { request, counts, ended_ns } => {
+                let IntervalCounts { ticks_before, counts } = *counts.ok_or_else(ended_early)?;
                 let interval = Interval {
                     header: request.header,
                     ended_ns,
                     ticks_before,
-                    counts: *counts,
+                    counts,
                     adjustment: request.adjustment,
                     is_last: true,
                 };

@@ -1,0 +1,150 @@
+//! What conditions are evaluated on: the runtime events and the occurrences of counted events since the last moment.
+
+use profiler_processes::Process;
+use profiler_profile::{Header, Profile};
+use profiler_symbolize::{CollectedEvent, ProcessEvents, Symbolizer};
+
+use super::{
+    profile_assembler::ProfileAssembler,
+    sample_events::{Counts, Sampled},
+};
+
+/// The events since the last moment, without stacks.
+#[derive(Debug)]
+pub(super) struct MeasuredEvents {
+    /// The counted events of the session.
+    sampled: Sampled,
+    assembler: ProfileAssembler,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    started_ns: u64,
+}
+
+impl MeasuredEvents {
+    /// No events. `started_ns` is the start, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) fn new(sampled: &Sampled, started_ns: u64) -> Self {
+        let sampled = Sampled { events: sampled.events.clone(), ..Sampled::default() };
+        Self { assembler: ProfileAssembler::new(&sampled, started_ns), sampled, started_ns }
+    }
+
+    /// Adds runtime events without their stacks.
+    pub(super) fn add(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        process: Option<&Process>,
+        reported: &ProcessEvents,
+    ) {
+        let without_stack =
+            |event: &CollectedEvent| CollectedEvent { stack: Box::default(), ..event.clone() };
+        let events = reported.events.iter().map(without_stack).collect();
+        let ProcessEvents { process: key, pid, ref comm, .. } = *reported;
+        let reported = ProcessEvents { process: key, pid, comm: comm.clone(), events };
+        self.assembler.add_runtime_events(symbolizer, process, reported);
+    }
+
+    /// The events up to a time, and a sample of each counted event with its sum in `sums`. The next moment begins.
+    pub(super) fn take(&mut self, sums: &Counts, ended_ns: u64) -> Profile {
+        let next = ProfileAssembler::new(&self.sampled, ended_ns);
+        let mut assembler = std::mem::replace(&mut self.assembler, next);
+        let started_ns = std::mem::replace(&mut self.started_ns, ended_ns);
+        assembler.add_sums(&sums.events[..self.sampled.events.len()]);
+        let header = Header {
+            started_monotonic_ns: started_ns,
+            duration_ns: ended_ns.saturating_sub(started_ns),
+            ..Header::default()
+        };
+        assembler.finish(|_| None).0.finish(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_profile::RuntimeEventKind;
+
+    use super::*;
+    use crate::{
+        sampler::{Batch, Comm, KernelCounts, Origin, RawSample},
+        session::{
+            Adjustment,
+            pipeline::{Interval, Pipeline},
+            test_symbolizer::symbolizer,
+        },
+    };
+
+    #[test]
+    fn a_moment_has_the_runtime_events_since_the_last_one_without_stacks() {
+        let proc = Arc::new(ProcFs::live());
+        let mut symbolizer = symbolizer(Arc::clone(&proc));
+        let mut processes = ProcessTable::new(proc, ProcessFilter::All);
+        let key = processes.prefetch(std::process::id());
+        let event = CollectedEvent {
+            time_ns: 90,
+            duration_ns: 30,
+            thread: None,
+            lock_owner: None,
+            kind: RuntimeEventKind::Suspension,
+            name: "P/Suspend".into(),
+            fields: Vec::new(),
+            stack: [7, 8].into(),
+        };
+        let reported = ProcessEvents { process: key, pid: 7, comm: "app".to_owned(), events: vec![event] };
+        let mut measured = MeasuredEvents::new(&Sampled::default(), 100);
+        measured.add(&mut symbolizer, processes.get(key), &reported);
+        let moment = measured.take(&Counts::default(), 150);
+        let events = moment.runtime_events().iter().map(|event| (event.duration_ns, event.stack));
+        assert_eq!(events.collect::<Vec<_>>(), [(20, None)], "it has begun before");
+        assert_eq!(reported.events[0].stack.len(), 2, "for the profile");
+        assert!(measured.take(&Counts::default(), 200).runtime_events().is_empty());
+    }
+
+    fn finish(pipeline: &mut Pipeline) -> Profile {
+        let header = Header { cpus: 2, ..Header::default() };
+        let (counts, adjustment) = (KernelCounts::default(), Adjustment::default());
+        let interval = Interval { header, ended_ns: 10, ticks_before: 0, counts, adjustment, is_last: false };
+        pipeline.finish_interval(interval, &|| false)
+    }
+
+    /// Processes a sample of the first counted event.
+    fn count(pipeline: &mut Pipeline, value: u64) {
+        let pid = std::process::id();
+        let sample = RawSample {
+            time_ns: 1,
+            cpu: 0,
+            origin: Origin::Event(0),
+            value,
+            pid,
+            tid: pid,
+            comm: Comm::default(),
+            kernel_stack: None,
+            user_stack: None,
+            waker: None,
+        };
+        let batch = Batch { samples: vec![sample], watermark_ns: u64::MAX, ..Batch::default() };
+        pipeline.process(batch, 0).unwrap();
+    }
+
+    #[test]
+    fn measures_have_each_occurrence_once_and_the_profile_has_all() {
+        let proc = Arc::new(ProcFs::live());
+        let events = vec!["page-faults".parse().unwrap()];
+        let sampled = Sampled { events, ..Sampled::default() };
+        let mut pipeline = Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), sampled);
+        let measure = |pipeline: &mut Pipeline, ended_ns| {
+            pipeline.begin_measures();
+            let measured = pipeline.take_measures(ended_ns).unwrap();
+            (measured.total_value(), measured.header().started_monotonic_ns, measured.header().duration_ns)
+        };
+        count(&mut pipeline, 3);
+        count(&mut pipeline, 4);
+        assert_eq!(measure(&mut pipeline, 5), (7, 0, 5), "also those from before the first request");
+        count(&mut pipeline, 20);
+        assert_eq!(measure(&mut pipeline, 8), (20, 5, 3));
+        assert_eq!(finish(&mut pipeline).total_value(), 27);
+        count(&mut pipeline, 100);
+        assert_eq!(measure(&mut pipeline, 12), (100, 8, 4));
+        assert_eq!(measure(&mut pipeline, 13), (0, 12, 1));
+        assert_eq!(finish(&mut pipeline).total_value(), 100);
+    }
+}
