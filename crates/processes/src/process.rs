@@ -57,8 +57,8 @@ pub(crate) struct PublishedName {
 }
 
 impl PublishedName {
-    /// Begins an interval with samples. Whether the name is to be read in it: ever more rarely, while there is none, and not in
-    /// the first one, which is the only one of most processes and sessions.
+    /// Counts an interval with samples. Returns whether to read the name in it. An unknown name is read with exponential backoff:
+    /// in the intervals 2, 4, 8 and so on. Most processes and sessions have one interval, and are not read.
     pub(crate) fn begin_interval(&mut self) -> bool {
         self.sampled_intervals += 1;
         self.name.is_none() && self.sampled_intervals > 1 && self.sampled_intervals.is_power_of_two()

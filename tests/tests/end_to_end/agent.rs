@@ -202,7 +202,7 @@ fn metrics_and_checks_have_the_state_of_the_delivery() {
 }
 
 #[test]
-fn threads_that_talk_to_strangers_have_no_capabilities() {
+fn threads_with_network_connections_have_no_capabilities() {
     let Some(_guard) = share_privileged() else { return };
     let receiver = OtlpReceiver::start(Reception::Accept);
     let url = receiver.url();

@@ -172,7 +172,7 @@ fn schema(profile: &Profile, (kind, name): (RuntimeEventKind, StringId), fields:
     }
 }
 
-/// The field that tells the events of a kind apart.
+/// The field that distinguishes the events of a kind.
 fn title_field(kind: RuntimeEventKind) -> Option<&'static str> {
     match kind {
         RuntimeEventKind::GarbageCollection

@@ -13,7 +13,7 @@ use crate::delivery::{backoff::Backoff, outcome::Outcome, queue::Queue};
 /// The longest text of an outcome that is logged: 300 characters, each escaped, and what it begins with.
 const MAX_REASON_BYTES: usize = 4 << 10;
 
-/// The longest delay: that which a backend can ask for, and a back-off.
+/// The longest delay of a retry: the maximum `Retry-After` plus the maximum back-off.
 const MAX_DELAY: Duration = Duration::from_secs(600 + 90);
 
 /// Interprets a response by each protocol. It is a status, lines with a header each, an empty line and the body. Checks the texts
