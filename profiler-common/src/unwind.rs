@@ -241,6 +241,10 @@ pub struct ProcessEntry {
     pub first_mapping: u32,
     /// The number of mappings.
     pub mappings: u32,
+    /// The [`MappingFlags`] of mappings without an unwind table that the process added since.
+    pub new_mapping_flags: u32,
+    /// Unused.
+    pub reserved: u32,
     /// The time of the last sample, see [`SegmentTable::used_ns`].
     pub used_ns: u64,
 }
@@ -287,6 +291,6 @@ pub const USE_PRECISION_NS: u64 = 1_000_000_000;
 const _: () = assert!(size_of::<Rule>() == 12);
 const _: () = assert!(size_of::<FileSegment>() == 32);
 const _: () = assert!(size_of::<SegmentTable>() == 32);
-const _: () = assert!(size_of::<ProcessEntry>() == 16);
+const _: () = assert!(size_of::<ProcessEntry>() == 24);
 const _: () = assert!(size_of::<PageEntry>() == 8);
 const _: () = assert!(size_of::<MappingEntry>() == 40);

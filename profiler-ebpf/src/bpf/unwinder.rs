@@ -103,7 +103,7 @@ fn begin_frames(registers: Registers, scratch: &mut Scratch) {
 #[inline(always)]
 fn process_entry(pid: u32, now_ns: u64) -> ProcessEntry {
     let Some(process) = PROCESSES.get_ptr_mut(&pid) else {
-        return ProcessEntry { first_mapping: 0, mappings: 0, used_ns: 0 };
+        return ProcessEntry { first_mapping: 0, mappings: 0, new_mapping_flags: 0, reserved: 0, used_ns: 0 };
     };
     // SAFETY: a live map value. The kernel can give a removed one to another process at once: the map is preallocated. Then the
     // stack has frames of the wrong tables.
@@ -231,6 +231,7 @@ fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
         // Most processes that end within milliseconds are sampled once.
         stale_mappings::report_repeated(pid, now_ns);
     } else {
+        scratch.unwind.mapping.flags = scratch.unwind.process.new_mapping_flags;
         stale_mappings::report_rate_limited(pid, now_ns);
     }
     let flag = scratch.unwind.next_flag;

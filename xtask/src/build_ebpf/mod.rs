@@ -71,7 +71,7 @@ fn write_log_object() -> Result<()> {
     fs::create_dir_all(path.parent().context("the object is in a folder")?)?;
     fs::write(&path, &object).with_context(|| format!("failed to write {}", path.display()))?;
     println!(
-        "{LOG_OBJECT}: {} bytes; `cargo run --features bpf-log -- -vv ...` prints its log",
+        "{LOG_OBJECT}: {} bytes; `cargo run --features bpf-log -- --no-sandbox -vv ...` prints its log",
         object.len()
     );
     Ok(())

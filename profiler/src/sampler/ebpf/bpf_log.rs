@@ -34,7 +34,8 @@ impl BpfLog {
     /// The kernel gives access to programs and maps by id only with `CAP_SYS_ADMIN`.
     pub(super) fn open(program: BorrowedFd<'_>) -> Result<Self> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-            Error::with_source(ErrorKind::Unsupported, "failed to open the log of the BPF programs", error)
+            let message = "failed to open the log of the BPF programs: it needs CAP_SYS_ADMIN, which the sandbox gives up; run with --no-sandbox";
+            Error::with_source(ErrorKind::Unsupported, message, error)
         };
         EbpfLogger::init_from_id(program_id(program)?).map(Self).map_err(|error| failed(error.into()))
     }

@@ -65,10 +65,12 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     // BTF is parsed only where an offset is needed.
     let unwinds = plan.uses_unwinder();
     let registers_by_offset = unwinds && !has_helper(Helper::TaskPtRegs);
+    let searches_vmas = unwinds && has_helper(Helper::Loop);
     let needs_btf = !initial
         || plan.children
         || hierarchy.is_some()
         || registers_by_offset
+        || searches_vmas
         || (unwinds && plan.follows_forks())
         || plan.needs_task_offsets();
     let btf = if needs_btf { read_btf() } else { None };
@@ -88,7 +90,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = &btf {
         fill_pid_offsets(&mut config, btf)?;
-        if unwinds && has_helper(Helper::Loop) {
+        if searches_vmas {
             config.vma_search = vma_search(btf).unwrap_or_default();
         }
     } else if plan.children {

@@ -94,7 +94,11 @@ pub(crate) struct InstalledFile {
 
 /// A process's mappings in the maps, to be passed to [`UnwindMaps::remove_mappings`].
 #[derive(Debug)]
-pub(crate) struct InstalledMappings(Range<u32>);
+pub(crate) struct InstalledMappings {
+    range: Range<u32>,
+    /// The [`MappingFlags`](profiler_common::unwind::MappingFlags) of any of them.
+    flags: u32,
+}
 
 /// Why a table or mappings could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -299,21 +303,23 @@ impl UnwindMaps {
             self.free_mappings.free(range);
             return Err(error.into());
         }
-        Ok(InstalledMappings(range))
+        Ok(InstalledMappings { range, flags: entries.iter().fold(0, |flags, entry| flags | entry.flags) })
     }
 
     /// Removes mappings. No process may refer to them any more.
     pub(crate) fn remove_mappings(&mut self, mappings: InstalledMappings) {
-        if !mappings.0.is_empty() {
-            self.retired.mappings.push(mappings.0);
+        if !mappings.range.is_empty() {
+            self.retired.mappings.push(mappings.range);
         }
     }
 
     /// Makes the unwinder capture the stacks of a process, by these mappings.
     pub(crate) fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
         let entry = ProcessEntry {
-            first_mapping: mappings.0.start,
-            mappings: mappings.0.end - mappings.0.start,
+            first_mapping: mappings.range.start,
+            mappings: mappings.range.end - mappings.range.start,
+            new_mapping_flags: mappings.flags,
+            reserved: 0,
             used_ns: monotonic_ns(),
         };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())
