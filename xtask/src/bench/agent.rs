@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     net::TcpListener,
+    path::Path,
     process::{Child, Command},
     time::Duration,
 };
@@ -51,7 +52,6 @@ struct Figures {
 
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let seconds = setting.seconds(SECONDS);
-    shell::run(&mut cargo(&["build", "--locked", "--package", "profiler-tests", "--bin", "otlp-receiver"]))?;
     let mut churn = Churn::start()?;
     let mut figures = Vec::new();
     for row in &ROWS {
@@ -68,7 +68,7 @@ impl Row {
         fs::create_dir_all(&spool)?;
         let mut command = Command::new(&setting.profiler);
         command.args(["-vv", "agent", "-d", &seconds.to_string()]);
-        let receiver = self.has_backend.then(|| Receiver::start(setting)).transpose()?;
+        let receiver = self.has_backend.then(|| Receiver::start(&setting.folder)).transpose()?;
         match &receiver {
             Some(receiver) => command.args(["--otlp", &receiver.url]),
             // The port of the discard protocol (RFC 863), at which nothing listens.
@@ -97,16 +97,25 @@ impl Row {
 }
 
 /// A running receiver of OTLP. Dropping it stops it.
-struct Receiver {
+pub(crate) struct Receiver {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Receiver {
-    fn start(setting: &Setting) -> Result<Self> {
+    /// Starts it. It prints what it receives to a file in `folder`.
+    pub(crate) fn start(folder: &Path) -> Result<Self> {
+        shell::run(&mut cargo(&[
+            "build",
+            "--locked",
+            "--package",
+            "profiler-tests",
+            "--bin",
+            "otlp-receiver",
+        ]))?;
         // Free a moment ago; the agent tries again until the receiver listens.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let output = File::create(setting.folder.join("agent.received"))?;
+        let output = File::create(folder.join("agent.received"))?;
         let program = project::root().join("target/debug/otlp-receiver");
         let child = Command::new(program).arg(address.to_string()).stdout(output).spawn()?;
         Ok(Self { child, url: format!("http://{address}") })
@@ -122,7 +131,7 @@ impl Drop for Receiver {
 }
 
 /// A number in a line of the agent's log.
-fn field(line: &str, name: &str) -> Result<u64> {
+pub(crate) fn field(line: &str, name: &str) -> Result<u64> {
     let mut fields = line.split_whitespace().filter_map(|field| field.split_once('='));
     let (_, number) =
         fields.find(|(found, _)| *found == name).with_context(|| format!("no {name} in {line:?}"))?;

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "commands")]
 
-mod agent;
+pub(crate) mod agent;
 mod bias;
 mod churn;
 pub(crate) mod dotnet;

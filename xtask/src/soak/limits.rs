@@ -21,8 +21,8 @@ const MAX_GROWTH_OF_SHORT_RUN_BYTES: f64 = 2.0 * 8.0 * 1024.0 * 1024.0;
 /// The limits that are exceeded, in words.
 pub(super) fn failures(minutes: &[Minute], last: &Account, done: &Done) -> Vec<String> {
     let mut failures = Vec::new();
-    if let Some(minute) = minutes.iter().find(|minute| minute.peak_bytes > MAX_RESIDENT_BYTES) {
-        let peak = minutes.iter().map(|minute| minute.peak_bytes).max().unwrap_or_default();
+    if let Some(minute) = minutes.iter().find(|minute| minute.usage.peak_bytes > MAX_RESIDENT_BYTES) {
+        let peak = minutes.iter().map(|minute| minute.usage.peak_bytes).max().unwrap_or_default();
         let megabytes = |bytes: u64| bytes as f64 / BYTES_PER_MEGABYTE;
         failures.push(format!(
             "resident memory: {:.1} MB at its peak, over {:.0} MB since minute {}",
@@ -32,8 +32,8 @@ pub(super) fn failures(minutes: &[Minute], last: &Account, done: &Done) -> Vec<S
         ));
     }
     failures.extend(growth(minutes));
-    if let Some(minute) = minutes.iter().find(|minute| minute.descriptors > MAX_DESCRIPTORS) {
-        let most = minutes.iter().map(|minute| minute.descriptors).max().unwrap_or_default();
+    if let Some(minute) = minutes.iter().find(|minute| minute.usage.descriptors > MAX_DESCRIPTORS) {
+        let most = minutes.iter().map(|minute| minute.usage.descriptors).max().unwrap_or_default();
         failures.push(format!(
             "descriptors: {most} at most, over {MAX_DESCRIPTORS} since minute {}",
             minute.number
@@ -66,7 +66,7 @@ fn pace(minutes: &[Minute], done: &Done) -> Option<String> {
 
 /// The growth of the resident memory beyond its limit.
 fn growth(minutes: &[Minute]) -> Option<String> {
-    let resident = |minute: &Minute| minute.resident_bytes as f64;
+    let resident = |minute: &Minute| minute.usage.resident_bytes as f64;
     if minutes.len() >= SETTLED_MINUTES + MINUTES_OF_SLOPE {
         let settled: Vec<f64> = minutes[SETTLED_MINUTES..].iter().map(resident).collect();
         let bytes_per_hour = 60.0 * slope(&settled);
@@ -100,15 +100,17 @@ fn slope(values: &[f64]) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use super::{super::usage::Usage, *};
 
     fn minutes(resident_bytes: impl IntoIterator<Item = u64>) -> Vec<Minute> {
         let minute = |(index, resident_bytes): (usize, u64)| Minute {
             number: index as u64 + 1,
-            resident_bytes,
-            peak_bytes: resident_bytes,
-            descriptors: 100,
-            cpu: Duration::ZERO,
+            usage: Usage {
+                resident_bytes,
+                peak_bytes: resident_bytes,
+                descriptors: 100,
+                cpu: Duration::ZERO,
+            },
             account: exact(),
         };
         resident_bytes.into_iter().enumerate().map(minute).collect()
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn each_limit_that_is_exceeded_is_named() {
         let mut run = minutes([50_000_000, 70_000_000]);
-        run[1].descriptors = 513;
+        run[1].usage.descriptors = 513;
         run[0].account.is_exact = false;
         run[1].account.lost.insert("MissingStack".to_owned(), 3);
         let done = Done { libraries: 0, ..churn() };

@@ -1,17 +1,15 @@
 //! The measurements of a minute: the process from outside, and the account in its profile.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
+use super::usage::Usage;
 use crate::bench::report::number;
 
 /// What the process used in a minute, and its profile.
 pub(super) struct Minute {
     pub(super) number: u64,
-    pub(super) resident_bytes: u64,
-    /// The most since the start.
-    pub(super) peak_bytes: u64,
-    pub(super) descriptors: usize,
-    pub(super) cpu: Duration,
+    /// The CPU time is that of the minute.
+    pub(super) usage: Usage,
     pub(super) account: Account,
 }
 
@@ -60,7 +58,8 @@ impl Account {
 
 impl Minute {
     pub(super) fn row(&self) -> String {
-        let Self { number: minute, resident_bytes, peak_bytes, descriptors, cpu, account } = self;
+        let Self { number: minute, usage: Usage { resident_bytes, peak_bytes, descriptors, cpu }, account } =
+            self;
         let Account { samples, stacks, processes, modules, lost_events, .. } = account;
         let megabytes = |bytes: &u64| number(*bytes as f64 / 1e6);
         let lost: Vec<String> =

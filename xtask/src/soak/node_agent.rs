@@ -1,0 +1,224 @@
+//! Runs the node agent beside the churn, with a receiver, and checks its CPU time, memory, descriptors and account.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Churn, DOCUMENT, usage::Usage};
+use crate::{
+    bench::{
+        agent::{Receiver, field},
+        report::number,
+    },
+    document, project, shell,
+    workspace::cargo,
+};
+
+const MAX_MILLICORES: f64 = 10.0;
+const MAX_PEAK_BYTES: u64 = 64_000_000;
+const MAX_DESCRIPTORS: usize = 512;
+
+const HEADING: &str = "| minute | resident MB | peak MB | descriptors | CPU, thousandths | sampled | delivered | queued | account |\n\
+|---:|---:|---:|---:|---:|---:|---:|---:|---|";
+
+/// The parts of `sampled` in a line of the log.
+const PARTS: [&str; 8] = [
+    "delivered",
+    "queued",
+    "spooled",
+    "ambiguous",
+    "dropped-outage",
+    "dropped-too-old",
+    "dropped-rejected",
+    "dropped-too-large",
+];
+
+/// The running agent. Dropping it stops it.
+struct NodeAgent {
+    child: Child,
+    log: BufReader<ChildStdout>,
+    cpu: Duration,
+}
+
+/// What the agent used in a minute, and the account of all minutes.
+struct Minute {
+    usage: Usage,
+    millicores: f64,
+    account: Account,
+}
+
+#[derive(Clone, Copy)]
+struct Account {
+    is_exact: bool,
+    sampled: u64,
+    delivered: u64,
+    queued: u64,
+}
+
+/// Runs it for so many windows of a minute.
+pub(super) fn run(minutes: u64, write: bool) -> Result<()> {
+    shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler"]))?;
+    let folder = project::root().join("target/soak-agent");
+    fs::create_dir_all(&folder)?;
+    let receiver = Receiver::start(&folder)?;
+    let mut churn = Churn::start()?;
+    let mut agent = NodeAgent::start(&receiver.url, minutes)?;
+    let mut table = format!("{HEADING}\n");
+    println!("{HEADING}");
+    let mut measured = Vec::new();
+    for number in 1..=minutes {
+        let minute = agent.minute()?;
+        let row = minute.row(number);
+        println!("{row}");
+        table.push_str(&row);
+        table.push('\n');
+        measured.push(minute);
+    }
+    let last = agent.finish()?;
+    let done = churn.end()?;
+    let summary = format!(
+        "{:.2} thousandths of a CPU in the median minute. {} samples, {} delivered. {done}",
+        median_millicores(&measured),
+        last.sampled,
+        last.delivered
+    );
+    println!("{summary}");
+    if write {
+        document::write(DOCUMENT, "soak-agent", &format!("{table}\n{summary}\n"))?;
+    }
+    let failures = failures(&measured, last);
+    ensure!(failures.is_empty(), "{} limits are exceeded:\n  {}", failures.len(), failures.join("\n  "));
+    done.ensure_pace(minutes)
+}
+
+fn failures(minutes: &[Minute], last: Account) -> Vec<String> {
+    let mut failures = Vec::new();
+    let millicores = median_millicores(minutes);
+    if millicores > MAX_MILLICORES {
+        failures
+            .push(format!("CPU: {millicores:.1} thousandths in the median minute, over {MAX_MILLICORES}"));
+    }
+    let peak = minutes.iter().map(|minute| minute.usage.peak_bytes).max().unwrap_or_default();
+    if peak > MAX_PEAK_BYTES {
+        failures.push(format!("resident memory: {peak} bytes at its peak, over {MAX_PEAK_BYTES}"));
+    }
+    let descriptors = minutes.iter().map(|minute| minute.usage.descriptors).max().unwrap_or_default();
+    if descriptors > MAX_DESCRIPTORS {
+        failures.push(format!("descriptors: {descriptors}, over {MAX_DESCRIPTORS}"));
+    }
+    let wrong = minutes.iter().filter(|minute| !minute.account.is_exact).count();
+    if wrong > 0 || !last.is_exact {
+        failures.push(format!(
+            "account: {wrong} of {} do not add up, the last one: {}",
+            minutes.len(),
+            last.is_exact
+        ));
+    }
+    if last.delivered < last.sampled {
+        failures.push(format!("delivery: {} of {} samples", last.delivered, last.sampled));
+    }
+    failures
+}
+
+/// The first minute has the start, and may be shorter than a minute.
+fn median_millicores(minutes: &[Minute]) -> f64 {
+    let mut all: Vec<f64> = minutes.iter().skip(1).map(|minute| minute.millicores).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
+
+impl NodeAgent {
+    fn start(url: &str, minutes: u64) -> Result<Self> {
+        // One window more: the first one is shorter, by a random time.
+        let seconds = (60 * (minutes + 1)).to_string();
+        let mut command = Command::new(project::root().join("target/release/profiler"));
+        command.args(["agent", "-F", "19", "-d", &seconds, "--otlp", url]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let log = BufReader::new(child.stdout.take().context("a child has an output")?);
+        Ok(Self { child, log, cpu: Duration::ZERO })
+    }
+
+    /// Waits for the next window and measures the process.
+    fn minute(&mut self) -> Result<Minute> {
+        const SECONDS: f64 = 60.0;
+        let line = self.line_with("event=window")?;
+        let usage = Usage::of(self.child.id())?;
+        let cpu = usage.cpu - std::mem::replace(&mut self.cpu, usage.cpu);
+        let millicores = 1e3 * cpu.as_secs_f64() / SECONDS;
+        Ok(Minute { usage, millicores, account: Account::parse(&line)? })
+    }
+
+    fn finish(mut self) -> Result<Account> {
+        let line = self.line_with("event=stopped")?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the agent failed: {status}");
+        Account::parse(&line)
+    }
+
+    fn line_with(&mut self, text: &str) -> Result<String> {
+        loop {
+            let mut line = String::new();
+            self.log.read_line(&mut line)?;
+            ensure!(!line.is_empty(), "the agent ended");
+            if line.contains(text) {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+impl Drop for NodeAgent {
+    fn drop(&mut self) {
+        // It has exited unless the run failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Account {
+    fn parse(line: &str) -> Result<Self> {
+        let mut parts = 0;
+        for part in PARTS {
+            parts += field(line, part)?;
+        }
+        let sampled = field(line, "sampled")?;
+        let (delivered, queued) = (field(line, "delivered")?, field(line, "queued")?);
+        Ok(Self { is_exact: parts == sampled, sampled, delivered, queued })
+    }
+}
+
+impl Minute {
+    fn row(&self, minute: u64) -> String {
+        let Self { usage, millicores, account: Account { is_exact, sampled, delivered, queued } } = self;
+        let megabytes = |bytes: u64| number(bytes as f64 / 1e6);
+        format!(
+            "| {minute} | {} | {} | {} | {} | {sampled} | {delivered} | {queued} | {} |",
+            megabytes(usage.resident_bytes),
+            megabytes(usage.peak_bytes),
+            usage.descriptors,
+            number(*millicores),
+            if *is_exact { "exact" } else { "**wrong**" },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "time=1 event=window samples=5 sampled=9 recovered=0 delivered=4 queued=2 spooled=1 ambiguous=0 \
+dropped-outage=1 dropped-too-old=0 dropped-rejected=1 dropped-too-large=0 requests=3";
+
+    #[test]
+    fn an_account_is_exact_when_its_parts_add_up() {
+        let account = Account::parse(LINE).unwrap();
+        assert_eq!((account.is_exact, account.sampled, account.queued), (true, 9, 2));
+        assert!(!Account::parse(&LINE.replace("sampled=9", "sampled=8")).unwrap().is_exact);
+        assert!(Account::parse("event=window").is_err());
+    }
+}
