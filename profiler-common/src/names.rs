@@ -70,6 +70,8 @@ pub const MAP_UNWIND_RULES: &str = "UNWIND_RULES";
 pub const MAP_WALL_PASS: &str = "WALL_PASS";
 /// One value, a [`WallScan`](super::wall::WallScan).
 pub const MAP_WALL_SCAN: &str = "WALL_SCAN";
+/// Number of a thread -> [`ScannedThread`](super::wall::ScannedThread).
+pub const MAP_SCANNED_THREADS: &str = "SCANNED_THREADS";
 /// Address of a task -> [`WaitingThread`](super::wall::WaitingThread).
 pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
 /// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).

@@ -41,20 +41,29 @@ pub struct WaitingThread {
     pub pid: u32,
     /// Thread id in the profiler's PID namespace.
     pub tid: u32,
-    /// The ticks that it waited with this state and these stacks, and that no record has.
-    pub ticks: u32,
     /// A [`WaitState`].
     pub state: u32,
     /// The CPU on which it ran last.
     pub cpu: u32,
-    /// The last pass that found the thread.
-    pub pass: u32,
     /// 1: the user stack does not reach its root. It is captured again: its unwind table may be installed by then.
     pub is_cut: u32,
     /// 0.
     pub reserved: u32,
+    /// [`WallPass::ticks_after`] of the last pass that found the thread waiting with this state and these stacks.
+    pub found_ticks: u64,
+    /// [`WallPass::ticks_after`] of the last pass whose ticks are in a record, or of the pass before the stacks were captured.
+    pub recorded_ticks: u64,
     /// The name of the thread, padded with NUL.
     pub comm: [u8; COMM_BYTES],
+}
+
+impl WaitingThread {
+    /// The ticks that no record has.
+    #[inline(always)]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.found_ticks.wrapping_sub(self.recorded_ticks)
+    }
 }
 
 /// The record of a thread whose wait ended, or whose state changed.
@@ -82,10 +91,23 @@ pub struct WallPass {
     pub number: u32,
     /// The ticks that were due since the previous pass: each thread that is found waiting gets them.
     pub ticks: u32,
-    /// A wait that goes on has a record each time that so many passes have counted it.
+    /// A wait that goes on has a record each time that so many passes have found it.
     pub passes_per_record: u32,
-    /// 0.
-    pub reserved: u32,
+    /// 1: the scan before the pass ends that of earlier passes, and scans no thread.
+    pub ends_scans: u32,
+    /// The ticks of all earlier passes.
+    pub ticks_before: u64,
+    /// The time between two ticks, nanoseconds.
+    pub period_ns: u64,
+}
+
+impl WallPass {
+    /// The ticks of all passes up to this one.
+    #[inline(always)]
+    #[must_use]
+    pub fn ticks_after(&self) -> u64 {
+        self.ticks_before.wrapping_add(u64::from(self.ticks))
+    }
 }
 
 /// Whether a pass captures stacks again that were cut, since their unwind tables may be installed by then: each of the first
@@ -98,15 +120,34 @@ pub fn captures_cut_stacks(pass: u32) -> bool {
     pass < FIRST_PASSES || pass.is_multiple_of(INTERVAL_PASSES)
 }
 
-/// The words that a scan reads of a task from its link in the list of threads on: `nvcsw`, `nivcsw` and `start_time` are
-/// among them.
+/// The most words that a scan reads of a task from its link in the list of threads on, up to `nvcsw`, `nivcsw` and
+/// `start_time`.
 pub const LINKED_WORDS: usize = 32;
 
-/// The words that a scan reads of a task from its state on: `on_cpu` is among them.
+/// The most words that a scan reads of a task from its state on, up to `on_cpu`.
 pub const STATE_WORDS: usize = 8;
+
+/// The threads that a scan reads at once.
+pub const SCAN_GROUP: usize = 8;
 
 /// The most threads that a scan lists for the pass after it.
 pub const MAX_CHANGED_THREADS: usize = 64;
+
+/// A thread in the order of the list of threads of its process, as the last scan found it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScannedThread {
+    /// The address of its task.
+    pub task: u64,
+    /// See [`WaitingThread::switches`].
+    pub switches: u64,
+    /// See [`WaitingThread::start_time`].
+    pub start_time: u64,
+    /// `task_struct.__state`.
+    pub state: u32,
+    /// 1: each scan since has found it waiting, and did not look up its [`WaitingThread`].
+    pub is_waiting: u32,
+}
 
 /// The result of a scan of the threads of a process, and its working memory.
 #[repr(C)]
@@ -126,18 +167,28 @@ pub struct WallScan {
     pub is_complete: u32,
     /// The number of threads that were scanned.
     pub threads: u32,
-    /// The number of threads that have not run since the last pass. Their ticks are counted.
-    pub waiting: u32,
-    /// The number of all other threads. The pass visits them.
+    /// The number of those that have run since the last pass. The pass visits them.
     pub changed: u32,
     /// The number of threads that the pass visited since.
     pub visits: u32,
+    /// The number of [`ScannedThread`]s of the last scan.
+    pub entries: u32,
+    /// The index of the next of them.
+    pub next_entry: u32,
+    /// The number of [`ScannedThread`]s of this scan so far.
+    pub kept: u32,
+    /// The number of the thread whose wait has a record next.
+    pub next_record: u32,
+    /// The number of threads that are scanned one by one before the next group.
+    pub singles: u32,
     /// The ids of the first changed threads, in the profiler's PID namespace.
     pub changed_tids: [u32; MAX_CHANGED_THREADS],
     /// Fields of the scanned thread, from its link on.
     pub linked: [u64; LINKED_WORDS],
     /// Fields of the scanned thread, from its state on.
     pub states: [u64; STATE_WORDS],
+    /// For each thread of a group, the address of the link of the next one.
+    pub group_links: [u64; SCAN_GROUP],
 }
 
 /// The offsets that passes need, in bytes from the start of the structure. All are 0 without wall-clock samples.
@@ -177,11 +228,21 @@ pub struct WallOffsets {
     pub task_thread_node: u32,
     /// `signal_struct.thread_head`: the head of that list. 0 where the iterator cannot visit a single thread.
     pub signal_thread_head: u32,
+    /// The BTF id of `task_struct`, with which [`RDONLY_CAST`] makes a pointer; 0 where the kernel lacks that function.
+    pub task_type: u32,
+    /// The BTF id of that function.
+    pub rdonly_cast: u32,
 }
 
-const _: () = assert!(size_of::<WaitingThread>() == 88);
-const _: () = assert!(size_of::<WaitRecord>() == 96);
-const _: () = assert!(size_of::<WallPass>() == 16);
-const _: () =
-    assert!(size_of::<WallScan>() == 40 + 4 * MAX_CHANGED_THREADS + 8 * (LINKED_WORDS + STATE_WORDS));
+/// The number of a helper in the object in place of the kernel function `bpf_rdonly_cast` (`kernel/bpf/helpers.c`, from Linux
+/// 6.2 on): the loader puts the id of the function there. No helper has the number.
+pub const RDONLY_CAST: i32 = 1 << 20;
+
+const _: () = assert!(size_of::<WaitingThread>() == 96);
+const _: () = assert!(size_of::<WaitRecord>() == 104);
+const _: () = assert!(size_of::<ScannedThread>() == 32);
+const _: () = assert!(size_of::<WallPass>() == 32);
+const _: () = assert!(
+    size_of::<WallScan>() == 56 + 4 * MAX_CHANGED_THREADS + 8 * (LINKED_WORDS + STATE_WORDS + SCAN_GROUP)
+);
 const _: () = assert!(size_of::<WallOffsets>().is_multiple_of(8));

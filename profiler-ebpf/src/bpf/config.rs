@@ -84,6 +84,8 @@ static CONFIG: Config = Config {
         run_queue_throttle_count: 0,
         task_thread_node: 0,
         signal_thread_head: 0,
+        task_type: 0,
+        rdonly_cast: 0,
     },
     off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, only_state: 0 },
     event: EventConfig {

@@ -1,21 +1,33 @@
 //! Reads fields of kernel structures at offsets from BTF.
 
-use core::{ffi::c_void, mem::MaybeUninit};
+use core::{
+    ffi::c_void,
+    mem::{MaybeUninit, transmute},
+};
 
-use aya_ebpf::helpers::generated as helpers;
+use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
+use profiler_common::wall::RDONLY_CAST;
 
-/// Reads an array of words at an address; `false` when the kernel cannot read there.
+/// Reads the first words of an array at an address; `false` when the kernel cannot read there, or they are too many.
 #[inline(always)]
-pub(crate) fn read_words<const WORDS: usize>(words: &mut [u64; WORDS], address: u64) -> bool {
-    // SAFETY: the destination is as many writable bytes; the helper checks the source.
+pub(crate) fn read_words<const WORDS: usize>(words: &mut [u64; WORDS], bytes: u32, address: u64) -> bool {
+    if bytes as usize > size_of::<[u64; WORDS]>() {
+        return false;
+    }
+    // SAFETY: the destination has so many writable bytes; the helper checks the source.
     let result = unsafe {
-        helpers::bpf_probe_read_kernel(
-            words.as_mut_ptr().cast(),
-            size_of::<[u64; WORDS]>() as u32,
-            address as *const c_void,
-        )
+        helpers::bpf_probe_read_kernel(words.as_mut_ptr().cast(), bytes, address as *const c_void)
     };
     result == 0
+}
+
+/// A pointer to the task at an address, whose fields can be loaded without a helper: a load from an address that is not mapped
+/// is 0. `task_type`: the BTF id of `task_struct`, a constant.
+#[inline(always)]
+pub(crate) fn task_at(address: u64, task_type: u32) -> *mut task_struct {
+    // SAFETY: the loader puts a kernel function of this type in place of the number; the verifier checks the call.
+    let cast: extern "C" fn(u64, u32) -> *mut task_struct = unsafe { transmute(RDONLY_CAST as usize) };
+    cast(address, task_type)
 }
 
 /// A value of type `T` at `address + offset`, `None` when the kernel cannot read there.

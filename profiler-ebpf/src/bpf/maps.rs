@@ -15,7 +15,7 @@ use profiler_common::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
     },
-    wall::{WaitingThread, WallPass, WallScan},
+    wall::{ScannedThread, WaitingThread, WallPass, WallScan},
 };
 use profiler_ebpf::epilogue_cache::CachedEpilogue;
 
@@ -159,6 +159,13 @@ pub(crate) static WALL_SCRATCH: Array<WallScratch> = Array::with_max_entries(1, 
 /// When full: cannot be, it has one entry.
 #[map]
 pub(crate) static WALL_SCAN: Array<WallScan> = Array::with_max_entries(1, 0);
+
+/// Written and read by scans, which run one after another.
+/// The number of a thread in the list of threads of its process -> the thread as the last scan found it.
+/// The loader sets the size.
+/// When full: cannot be, a scan ends at the last entry.
+#[map]
+pub(crate) static SCANNED_THREADS: Array<ScannedThread> = Array::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written by passes; read, and shortened, by user space between passes.
 /// Address of a task -> the thread as the last pass found it.

@@ -189,7 +189,7 @@ fn is_displaced(task: *mut task_struct) -> bool {
 
 /// The context switches of a task, voluntary and not.
 #[inline(always)]
-fn switches(task: *mut task_struct) -> u64 {
+pub(crate) fn switches(task: *mut task_struct) -> u64 {
     let voluntary = get!(wall.task_switches);
     let involuntary = voluntary + size_of::<u64>() as u32;
     load::<u64>(task, voluntary).wrapping_add(load::<u64>(task, involuntary))

@@ -33,21 +33,17 @@ pub(crate) fn sample_thread(task: *mut task_struct) {
     let Some(pass) = WALL_PASS.get(0) else { return };
     count_visit();
     let Some(found) = waiting_task(task) else { return };
-    let known = known_thread(task as u64);
-    if known.as_ref().is_some_and(|known| known.pass == pass.number) {
-        // The scan has counted it.
-        return;
-    }
-    add(Counter::WallTicks, u64::from(pass.ticks));
-    if let Some(known) = known {
+    if let Some(known) = known_thread(task as u64) {
         if is_known_stack(known, found.switches, found.start_time, *pass) {
             keep_waiting(known, &found, *pass);
             return;
         }
-        send_wait(known);
+        send_wait(known, *pass);
     }
     if let Err(counter) = capture(task, &found, *pass) {
-        add(counter, u64::from(pass.ticks));
+        let ticks = u64::from(pass.ticks);
+        add(Counter::WallTicks, ticks);
+        add(counter, ticks);
     }
 }
 
@@ -77,43 +73,39 @@ pub(crate) fn is_known_stack(known: &WaitingThread, switches: u64, start_time: u
 /// Counts the ticks of a thread that has not run since the last pass.
 #[inline(always)]
 fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
-    if known.state != task.state {
+    let is_gap = known.found_ticks != pass.ticks_before;
+    if known.state != task.state || is_gap {
         // It was woken, and waits for a CPU. Its stacks are the same.
-        send_wait(known);
+        send_wait(known, pass);
         known.state = task.state;
-    }
-    add_ticks(known, pass);
-}
-
-/// Adds the ticks of a pass to a wait that goes on, and sends them from time to time.
-#[inline(always)]
-pub(crate) fn add_ticks(known: &mut WaitingThread, pass: WallPass) {
-    if known.ticks == 0 {
         known.time_ns = now_ns();
+        known.recorded_ticks = pass.ticks_before;
     }
-    known.ticks += pass.ticks;
-    known.pass = pass.number;
+    known.found_ticks = pass.ticks_after();
     // Not all threads in the same pass: thousands of records do not fit into the ring buffer.
     let turn = pass.number.wrapping_add(known.tid);
     if pass.passes_per_record != 0 && turn.is_multiple_of(pass.passes_per_record) {
-        send_wait(known);
+        send_wait(known, pass);
     }
 }
 
-/// Sends the ticks of a thread that no record has.
+/// Sends the ticks of a thread that no record has. The next ones begin a period from now on.
 #[inline(always)]
-fn send_wait(known: &mut WaitingThread) {
-    if known.ticks == 0 {
+pub(crate) fn send_wait(known: &mut WaitingThread, pass: WallPass) {
+    let ticks = known.ticks();
+    if ticks == 0 {
         return;
     }
     let Some(wall) = wall_scratch() else { return };
     wall.record.kind = RecordKind::Wait as u32;
     wall.record.thread = *known;
+    add(Counter::WallTicks, ticks);
     let bytes = size_of::<WaitRecord>() as u64;
     if !send((&raw const wall.record).cast(), bytes, Wakeup::AtThreshold) {
-        add(Counter::WallLostRingBuffer, u64::from(known.ticks));
+        add(Counter::WallLostRingBuffer, ticks);
     }
-    known.ticks = 0;
+    known.recorded_ticks = known.found_ticks;
+    known.time_ns = now_ns() + pass.period_ns;
 }
 
 /// Captures the stacks of a thread, and remembers it.
@@ -134,10 +126,10 @@ fn capture(task: *mut task_struct, found: &WaitingTask, pass: WallPass) -> Resul
     thread.user_stack = stacks.user;
     thread.pid = found.ids.pid;
     thread.tid = found.ids.tid;
-    thread.ticks = pass.ticks;
     thread.state = found.state;
     thread.cpu = load(task, get!(wall.task_cpu));
-    thread.pass = pass.number;
+    thread.found_ticks = pass.ticks_after();
+    thread.recorded_ticks = pass.ticks_before;
     thread.is_cut = u32::from(stacks.is_cut);
     thread.comm = read(task as u64, get!(wall.task_comm)).unwrap_or_default();
     WAITING_THREADS.insert(&(task as u64), thread, 0).map_err(|_| Counter::WallLostThread)

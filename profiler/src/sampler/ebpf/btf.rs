@@ -100,6 +100,11 @@ impl Btf {
         Some(self.member_at(at, member.as_bytes(), MAX_NESTING, &mut members_left)?.offset)
     }
 
+    /// The id of a structure.
+    pub(super) fn structure_id(&self, name: &str) -> Option<u32> {
+        self.id_of(KIND_STRUCT, name)
+    }
+
     /// The arguments of a tracepoint: those of the function that calls its programs, without the first one
     /// (`__DECLARE_TRACE`, `include/linux/tracepoint.h`). `None` for an unknown tracepoint.
     pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<Variable>> {

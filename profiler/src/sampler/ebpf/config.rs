@@ -293,6 +293,12 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
     if let Some((task_thread_node, signal_thread_head)) = thread_list(btf) {
         config.wall.task_thread_node = task_thread_node;
         config.wall.signal_thread_head = signal_thread_head;
+        if let (Some(task), Some(cast)) =
+            (btf.structure_id("task_struct"), btf.function_id("bpf_rdonly_cast"))
+        {
+            config.wall.task_type = task;
+            config.wall.rdonly_cast = cast;
+        }
     }
     if let Filter::CgroupV2(directory) = filter {
         config.cgroup_id = cgroup_id(directory)?;

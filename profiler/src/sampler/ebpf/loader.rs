@@ -10,14 +10,14 @@ use std::{
 
 use aya::maps::{Map, MapData, RingBuf};
 use aya_obj::generated::bpf_insn;
-use profiler_common::{Config, Counter, names};
+use profiler_common::{Config, Counter, names, wall::RDONLY_CAST};
 use zerocopy::IntoBytes;
 
 use super::{
     config,
     counted_events::CountedEvents,
     counted_waits::CountedWaits,
-    func_info,
+    func_info, kernel_function,
     map_sizes::MapSizes,
     off_cpu::OffCpuWaits,
     records,
@@ -85,6 +85,7 @@ impl LoadedPrograms {
             maps.insert(name.clone(), map);
         }
         relocate(&mut object, &definitions, &maps)?;
+        kernel_function::call(&mut object, RDONLY_CAST, config.wall.rdonly_cast);
         fill_targets(plan, &maps)?;
         let unwind_maps =
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
@@ -233,11 +234,9 @@ impl LoadedPrograms {
     }
 
     fn wall_counts(&self) -> Result<WallCounts> {
-        if self.wall.is_none() {
-            return Ok(WallCounts::default());
-        }
+        let Some(wall) = &self.wall else { return Ok(WallCounts::default()) };
         Ok(WallCounts {
-            ticks: self.count(Counter::WallTicks)?,
+            ticks: self.count(Counter::WallTicks)? + wall.flushed_ticks(),
             lost_awake: self.count(Counter::WallLostAwake)?,
             lost_ring_buffer: self.count(Counter::WallLostRingBuffer)?,
             lost_thread: self.count(Counter::WallLostThread)?,

@@ -71,7 +71,7 @@ impl MapSizes {
             names::MAP_SENT_STACKS => Some(self.sent_stacks),
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
-            names::MAP_WAITING_THREADS => Some(self.waiting_threads),
+            names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
             names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
             _ => None,

@@ -12,6 +12,7 @@ mod free_ranges;
 mod func_info;
 mod idle_time;
 mod iterator_pass;
+mod kernel_function;
 mod loader;
 mod map_sizes;
 mod off_cpu;

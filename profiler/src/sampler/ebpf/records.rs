@@ -72,7 +72,7 @@ pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
         time_ns: thread.time_ns,
         cpu: thread.cpu,
         origin: Origin::WallPass(thread_state(thread.state)?),
-        value: thread.ticks.into(),
+        value: thread.ticks(),
         waker: None,
         pid: thread.pid,
         tid: thread.tid,
@@ -184,12 +184,12 @@ mod tests {
             user_stack: 0,
             pid: 3,
             tid: 4,
-            ticks: 70_000,
             state,
             cpu: 1,
-            pass: 5,
             is_cut: 0,
             reserved: 0,
+            found_ticks: 70_005,
+            recorded_ticks: 5,
             comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
         };
         let record = |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: thread(state) };

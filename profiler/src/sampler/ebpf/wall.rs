@@ -10,7 +10,8 @@ use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass, map_sizes::MAX_WAITING_THREADS, records, timers::random_fraction, wall_scan::WallScanner,
+    iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns, records, timers::random_fraction,
+    wall_scan::WallScanner,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -39,7 +40,12 @@ pub(super) struct WallPasses {
     started: Instant,
     /// The number of periods that the passes so far have counted.
     periods: u64,
+    /// The number of passes.
     passes: u32,
+    /// The ticks of all passes.
+    ticks: u64,
+    /// The ticks that became samples without a record.
+    flushed_ticks: u64,
     next_pass: Instant,
     next_flush: Instant,
 }
@@ -66,6 +72,8 @@ impl WallPasses {
             started,
             periods: 0,
             passes: 0,
+            ticks: 0,
+            flushed_ticks: 0,
             next_pass: started,
             next_flush: started + FLUSH_INTERVAL,
         };
@@ -95,15 +103,17 @@ impl WallPasses {
         let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
         let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
         self.periods = begun;
-        self.run(ticks).map_err(failed)?;
-        let end = Instant::now();
+        let is_flushed = now >= self.next_flush;
+        self.run(ticks, is_flushed).map_err(failed)?;
         // What a pass takes is a part of the time that is allowed.
-        let pause = (end - now).div_f64(self.max_share.max(f64::EPSILON));
+        let pause = now.elapsed().div_f64(self.max_share.max(f64::EPSILON));
         self.plan_next(now + pause);
-        if end >= self.next_flush {
-            self.flush(batch)?;
-        }
-        Ok(())
+        if is_flushed { self.flush(batch) } else { Ok(()) }
+    }
+
+    /// The ticks that became samples without a record.
+    pub(super) fn flushed_ticks(&self) -> u64 {
+        self.flushed_ticks
     }
 
     /// Has the next pass add the samples of threads that still wait.
@@ -122,27 +132,48 @@ impl WallPasses {
         Ok(())
     }
 
-    fn flush_thread(&self, key: [u8; 8], batch: &mut Batch) -> io::Result<()> {
+    fn flush_thread(&mut self, key: [u8; 8], batch: &mut Batch) -> io::Result<()> {
         let mut value = [0; size_of::<WaitingThread>()];
         bpf::look_up_element(self.threads.as_fd(), &key, &mut value)?;
         let Ok(mut thread) = WaitingThread::read_from_bytes(&value) else { return Ok(()) };
-        if thread.ticks > 0 {
+        if thread.ticks() > 0 {
+            self.flushed_ticks += thread.ticks();
             batch.samples.extend(records::waiting_sample(&thread));
         }
-        if thread.pass != self.passes {
+        if thread.found_ticks != self.ticks {
             return bpf::delete_element(self.threads.as_fd(), &key);
         }
-        thread.ticks = 0;
+        thread.recorded_ticks = thread.found_ticks;
+        thread.time_ns = monotonic_ns() + self.period_ns();
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }
 
-    fn run(&mut self, ticks: u32) -> io::Result<()> {
+    /// Runs a pass. `visits_all`: the map then has the ticks of all threads.
+    fn run(&mut self, ticks: u32, visits_all: bool) -> io::Result<()> {
         self.passes = self.passes.wrapping_add(1);
-        let passes_per_record = (RECORD_INTERVAL.as_nanos() / self.period.as_nanos().max(1)) as u32;
-        let pass = WallPass { number: self.passes, ticks, passes_per_record, reserved: 0 };
-        bpf::update_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_bytes())?;
-        let scans = self.scanner.as_mut().map(|scanner| scanner.scan(pass.number)).transpose()?;
-        if scans == Some(true) { Ok(()) } else { iterator_pass::run(self.link.as_fd()) }
+        let mut pass = WallPass {
+            number: self.passes,
+            ticks,
+            passes_per_record: (RECORD_INTERVAL.as_nanos() / self.period.as_nanos().max(1)) as u32,
+            ends_scans: 0,
+            ticks_before: self.ticks,
+            period_ns: self.period_ns(),
+        };
+        self.ticks = pass.ticks_after();
+        write(&self.pass, &pass)?;
+        if let Some(scanner) = &mut self.scanner {
+            if !visits_all && scanner.scan(pass.number)? {
+                return Ok(());
+            }
+            pass.ends_scans = 1;
+            write(&self.pass, &pass)?;
+            scanner.end_scans()?;
+        }
+        iterator_pass::run(self.link.as_fd())
+    }
+
+    fn period_ns(&self) -> u64 {
+        u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Plans the next pass at a random time of the next period after `earliest`, so that passes do not beat with timers of
@@ -161,6 +192,10 @@ impl WallPasses {
 pub(super) struct WallMaps {
     pub(super) pass: OwnedFd,
     pub(super) threads: OwnedFd,
+}
+
+fn write(map: &OwnedFd, pass: &WallPass) -> io::Result<()> {
+    bpf::update_element(map.as_fd(), &0_u32.to_ne_bytes(), pass.as_bytes())
 }
 
 fn failed(error: io::Error) -> Error {

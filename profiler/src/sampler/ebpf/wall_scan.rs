@@ -30,20 +30,23 @@ pub(super) struct WallScanner {
     /// The program of passes.
     pass: OwnedFd,
     next_scan: Instant,
+    /// Whether a scan has found threads waiting whose ticks are not in the map of waiting threads.
+    has_scanned: bool,
 }
 
 impl WallScanner {
     /// The link of the scan, the map with its result, and the program of passes.
     pub(super) fn new(link: OwnedFd, result: OwnedFd, pass: OwnedFd) -> Self {
-        Self { link, result, pass, next_scan: Instant::now() }
+        Self { link, result, pass, next_scan: Instant::now(), has_scanned: false }
     }
 
     /// Counts the ticks of threads that have not run since the last pass, and visits the others. `false`: a pass over all threads
-    /// has to follow, in which the counted ones have no ticks.
+    /// has to follow, after [`WallScanner::end_scans`].
     pub(super) fn scan(&mut self, pass: u32) -> io::Result<bool> {
         if Instant::now() < self.next_scan {
             return Ok(false);
         }
+        self.has_scanned = true;
         iterator_pass::run(self.link.as_fd())?;
         let is_complete = match self.result()?.filter(|scan| scan.pass == pass) {
             Some(scan) => self.visit_changed(&scan)?,
@@ -54,6 +57,16 @@ impl WallScanner {
             self.next_scan = Instant::now() + PAUSE;
         }
         Ok(is_complete)
+    }
+
+    /// Puts the ticks that scans have counted into the map of waiting threads. The pass says so
+    /// ([`WallPass::ends_scans`](profiler_common::wall::WallPass::ends_scans)).
+    pub(super) fn end_scans(&mut self) -> io::Result<()> {
+        if !self.has_scanned {
+            return Ok(());
+        }
+        self.has_scanned = false;
+        iterator_pass::run(self.link.as_fd())
     }
 
     /// Visits the threads that have run, if they are few. `false` where they are many, or not all were visited: some kernels
@@ -87,7 +100,7 @@ fn threads_to_visit(scan: &WallScan) -> Option<&[u32]> {
 
 #[cfg(test)]
 mod tests {
-    use profiler_common::wall::{LINKED_WORDS, MAX_CHANGED_THREADS, STATE_WORDS};
+    use profiler_common::wall::{LINKED_WORDS, MAX_CHANGED_THREADS, SCAN_GROUP, STATE_WORDS};
 
     use super::*;
 
@@ -98,12 +111,17 @@ mod tests {
             pass: 1,
             is_complete: 1,
             threads,
-            waiting: threads - changed,
             changed,
             visits: 0,
+            entries: 0,
+            next_entry: 0,
+            kept: threads,
+            next_record: 0,
+            singles: 0,
             changed_tids: std::array::from_fn(|index| index as u32),
             linked: [0; LINKED_WORDS],
             states: [0; STATE_WORDS],
+            group_links: [0; SCAN_GROUP],
         }
     }
 
