@@ -22,7 +22,7 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("an embedder without features", end_to_end::run_embedder),
     ("each feature alone", features::check_each),
     ("packages built from their archives", packaging::verify),
@@ -31,6 +31,7 @@ const STEPS: [Step; 10] = [
     ("unwind tables of all files in /usr", unit_tests::compare_all_unwind_tables),
     ("messages of OTLP", proto::check),
     ("a million OTLP requests", unit_tests::check_a_million_otlp_requests),
+    ("ten minutes of a healthy server", end_to_end::record_healthy_server),
     ("fuzz", fuzz::run_all),
     ("benches run", bench::smoke),
 ];

@@ -1,6 +1,8 @@
 //! Evaluates a condition over time.
 
 #[cfg(test)]
+mod idle_nights;
+#[cfg(test)]
 mod tests;
 
 use crate::{

@@ -1,6 +1,12 @@
 //! Tests `profiler record` with one cause for each incident: the file has the finding of the cause.
 
-use std::{fs::File, path::Path, process::Command, time::Duration};
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use profiler::{
     Profile,
@@ -87,6 +93,54 @@ fn storms_of_collections_and_exceptions_have_their_findings() {
         let profile = record(workload.pid(), &sampling);
         finding(&profile, kind);
     }
+}
+
+/// How long a healthy server is recorded, seconds: more in `cargo xtask prove`.
+const HEALTHY_SECONDS: &str = "PROFILER_HEALTHY_SECONDS";
+
+/// A server under steady load meets no condition that asks for a problem.
+#[test]
+fn a_healthy_server_under_load_has_no_incident() {
+    let Some(_lock) = lock_privileged() else { return };
+    let seconds = std::env::var(HEALTHY_SECONDS).unwrap_or_else(|_| "20".to_owned());
+    let mut command = Command::new(workload_path("dotnet/run"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "900"]).env("PERF_MAP", "0"));
+    let port = server.wait_for("port ");
+    aspnet::warm_up(&port, &aspnet::EVERY_LAYER);
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("trap-%n.profile");
+    let conditions = [
+        "cpu < 20% for 10s and requests > 5/s",
+        "gc-pause > 200ms",
+        "gc-share > 20% for 5s",
+        "exceptions > 50/s",
+        "pool-starvation",
+        "throttled > 10% for 2s",
+        "rss > 2GB or threads > 500 or fds > 5000",
+        "request-time p99 > 1s",
+        "exit",
+    ];
+    let triggers = conditions.iter().flat_map(|condition| ["--trigger", *condition]);
+    let mut recorder =
+        profiler(&["record", "-p", &server.pid().to_string(), "--wall", "--events", "default"])
+            .args(triggers)
+            .arg("-o")
+            .arg(output)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
+    let started = lines.next().unwrap().unwrap();
+    assert!(started.contains("event=started"), "{started}");
+    let mut load =
+        Workload::start_with("load", &[&[&seconds, port.trim(), "4"], &aspnet::EVERY_LAYER[..]].concat());
+    let requests = load.wait_for("requests ");
+    println!("{requests}");
+    kill_process(Pid::from_child(&recorder), Signal::TERM).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(recorder.wait().unwrap().success());
+    assert!(rest.iter().all(|line| !line.contains("event=incident")), "{rest:#?}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 /// Four threads that take two locks in one order, until half of them take them in the other.

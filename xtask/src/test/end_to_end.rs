@@ -58,6 +58,13 @@ pub(crate) fn run_embedder() -> Result<()> {
     shell::run(with_privileges(&mut test)?)
 }
 
+/// Records a healthy server for ten minutes, in which no condition may become true.
+pub(crate) fn record_healthy_server() -> Result<()> {
+    let mut test =
+        test_workspace(&["--test", "end_to_end", "--", "a_healthy_server_under_load_has_no_incident"]);
+    shell::run(with_privileges(&mut test)?.env("PROFILER_HEALTHY_SECONDS", "600"))
+}
+
 /// Runs the tests of cgroups as targets where cgroup version 2 alone is mounted.
 pub(super) fn run_on_cgroup2() -> Result<()> {
     let script = project::root().join("xtask/src/test/cgroup2-only.sh");
