@@ -47,6 +47,8 @@ mod exit {
     pub(super) const FAILED: u8 = 1;
     /// No sample was taken.
     pub(super) const NO_SAMPLE: u8 = 3;
+    /// A recorder of `--follow` has ended with its process, or has not found it.
+    pub(super) const TARGET_ENDED: u8 = 4;
 }
 
 /// Runs the program with the arguments of this process, and returns its exit code.

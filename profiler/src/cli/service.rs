@@ -13,22 +13,22 @@ use std::{
     },
 };
 
-/// The variable with the address of the manager's socket.
-const VARIABLE: &str = "NOTIFY_SOCKET";
-
 /// The connection to the service manager.
 #[derive(Debug)]
 pub(super) struct ServiceManager(Option<UnixDatagram>);
 
 impl ServiceManager {
+    /// The variable with the address of the manager's socket.
+    pub(super) const VARIABLE: &str = "NOTIFY_SOCKET";
+
     /// Connects to the manager that started this process, if one waits for notifications. Connects before the sandbox, which
     /// refuses new sockets.
     pub(super) fn connect() -> Self {
-        let Some(address) = env::var_os(VARIABLE) else { return Self(None) };
+        let Some(address) = env::var_os(Self::VARIABLE) else { return Self(None) };
         match connect(&address) {
             Ok(socket) => Self(Some(socket)),
             Err(error) => {
-                log::warn!("failed to connect to the service manager at {VARIABLE}: {error}");
+                log::warn!("failed to connect to the service manager at {}: {error}", Self::VARIABLE);
                 Self(None)
             }
         }

@@ -60,7 +60,8 @@ pub(super) fn terminate(command: u32) {
     forward(command, SIGTERM);
 }
 
-fn forward(pid: u32, signal: i32) {
+/// Sends a signal to a process that this one has started.
+pub(super) fn forward(pid: u32, signal: i32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal))
         && let Err(error) = kill_process(pid, signal)

@@ -5,7 +5,7 @@ mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
 mod measures;
-mod named_process;
+pub(crate) mod named_process;
 mod pipeline;
 mod polling_interval;
 mod pre_exec;

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,9 @@ use profiler::{
     Profile,
     profile::{EventId, Incident},
 };
-use profiler_tests::{FoldedStacks, Workload, profiler, run_command, share_privileged, wait_until};
+use profiler_tests::{
+    FoldedStacks, Workload, profiler, run_command, share_privileged, wait_until, workload_path,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -27,6 +29,12 @@ struct Recorder {
 impl Recorder {
     /// Starts `profiler record` with these arguments, and waits until it samples.
     fn start(arguments: &[&str]) -> Self {
+        let mut recorder = Self::spawn(arguments);
+        recorder.wait_for("event=started");
+        recorder
+    }
+
+    fn spawn(arguments: &[&str]) -> Self {
         let mut command = profiler(&["record"]);
         let mut child = command
             .args(arguments)
@@ -36,9 +44,7 @@ impl Recorder {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut recorder = Self { child, lines };
-        recorder.wait_for("event=started");
-        recorder
+        Self { child, lines }
     }
 
     /// Waits for a line that contains a text.
@@ -295,6 +301,70 @@ fn old_files_are_removed_and_the_command_runs_for_each_new_one() {
     let run: Vec<_> = fs::read_to_string(&list).unwrap().lines().map(str::to_owned).collect();
     let expected: Vec<_> = (1..=run.len()).map(|number| format!("part-{number}.profile")).collect();
     assert!(run.len() > 2 && run == expected, "{run:?}");
+}
+
+/// The processes are copies of a workload, whose name no other process has.
+#[test]
+fn the_next_process_with_the_name_is_followed() {
+    let Some(_guard) = share_privileged() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let name = format!("next-{}", std::process::id());
+    let program = directory.path().join(&name);
+    fs::copy(workload_path("shares"), &program).unwrap();
+    let output = output(&directory, "trap-%n.profile");
+    let mut recorder = Recorder::spawn(&[
+        "--follow",
+        "--process",
+        &name,
+        "--trigger",
+        "exit",
+        "--after",
+        "0",
+        "-o",
+        &output,
+    ]);
+    recorder.wait_for("event=waiting");
+    let pids = [1, 2].map(|_| {
+        let workload = Workload::run(Command::new(&program).arg("60"));
+        recorder.wait_for("event=started");
+        let pid = workload.pid();
+        compute(&workload, 0.2);
+        drop(workload);
+        recorder.wait_for("event=written");
+        pid
+    });
+    recorder.wait_for("event=waiting");
+    recorder.signal(Signal::TERM);
+    assert_eq!(recorder.exit_code(), 0);
+    for (number, pid) in (1..).zip(pids) {
+        let profile = read(&directory.path().join(format!("trap-{number}.profile")));
+        assert!(
+            profile
+                .samples()
+                .iter()
+                .all(|sample| profile.process(profile.thread(sample.thread).process).pid == pid)
+        );
+        assert!(!profile.samples().is_empty());
+    }
+}
+
+/// The recorder of a follower ends with it, also where it is killed.
+#[test]
+fn a_killed_follower_leaves_no_recorder_behind() {
+    let Some(_guard) = share_privileged() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let name = format!("kill-{}", std::process::id());
+    let program = directory.path().join(&name);
+    fs::copy(workload_path("shares"), &program).unwrap();
+    let workload = Workload::run(Command::new(&program).arg("60"));
+    let output = output(&directory, "trap-%n.profile");
+    let mut recorder = Recorder::spawn(&["--follow", "--process", &name, "--trigger", "exit", "-o", &output]);
+    recorder.wait_for("event=started");
+    recorder.signal(Signal::KILL);
+    // The recorder has the other end of the pipe.
+    recorder.wait_for("event=stopped");
+    recorder.child.wait().unwrap();
+    drop(workload);
 }
 
 #[test]

@@ -56,6 +56,12 @@ pub(in crate::cli) struct RecordArguments {
     /// The log file whose new lines `file ~ "REGEX"` compares; - is standard input
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) log_file: Option<PathBuf>,
+    /// When the process of --process has ended, wait for the next one with the name, and go on
+    #[arg(long, conflicts_with_all = ["check", "duration"])]
+    pub(in crate::cli) follow: bool,
+    /// This is a recorder of the process with this id, which has --follow
+    #[arg(long, hide = true, conflicts_with = "follow")]
+    pub(in crate::cli) followed: Option<u32>,
     /// Print the present value of each condition, and exit
     #[arg(long, conflicts_with = "rotate")]
     pub(in crate::cli) check: bool,
@@ -80,6 +86,11 @@ impl RecordArguments {
     /// A builder with the settings of the arguments; `None` if they select no target.
     pub(in crate::cli) fn builder(&self) -> Option<Builder> {
         self.sampling.builder(&self.target, &self.view.symbols)
+    }
+
+    /// The name of `--process`.
+    pub(in crate::cli) fn process_name(&self) -> Option<&str> {
+        self.target.process_name()
     }
 
     /// The names of the events of `-e`, and of those of questions with a name of their own.

@@ -66,6 +66,11 @@ impl TargetArguments {
         !self.kinds.command.is_empty()
     }
 
+    /// The name of `--process`.
+    pub(super) fn process_name(&self) -> Option<&str> {
+        self.kinds.process.as_deref()
+    }
+
     /// The target; `None` if the arguments select none.
     pub(super) fn target(&self) -> Option<Target> {
         let TargetKinds { pid, process, tid, all, cgroup, container, pod, command } = &self.kinds;

@@ -5,13 +5,14 @@ mod conditions;
 mod file_command;
 mod file_writer;
 mod followed_file;
+mod follower;
 mod measures;
 mod ring;
 mod runtime_values;
 mod sample_values;
 mod trap;
 
-use std::{io, process::Child, time::Duration};
+use std::{io, os::unix::process::parent_id, process::Child, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use profiler_profile::{Incident, Profile};
@@ -27,11 +28,12 @@ use self::{
 use super::{
     arguments::{CommonArguments, NO_TARGET, RecordArguments},
     event_log::EventLog,
+    exit,
     run::exit_code,
     service::ServiceManager,
     signals,
 };
-use crate::{Ended, Session, sampler::ebpf::monotonic_ns, sandbox};
+use crate::{Ended, Error, ErrorKind, Session, sampler::ebpf::monotonic_ns, sandbox};
 
 /// The time between two moments at which conditions are evaluated. A condition is seen within this time and that of the events
 /// of a runtime (0.2 s). An interval of a profile is longer: it has several moments.
@@ -54,6 +56,9 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
     if arguments.check {
         return check(arguments, common);
     }
+    if arguments.follow {
+        return follower::run(arguments, common);
+    }
     let log = EventLog::new(arguments.log_format, common.quiet);
     let files = FileWriter::open(arguments, log)?;
     if files.is_complete() {
@@ -66,21 +71,39 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
     let service = ServiceManager::connect();
     let source = ConditionSource::new(&arguments.trigger, arguments.trigger_file.as_deref())?;
     let conditions = source.read()?;
-    let session = start(arguments, &conditions, common)?;
+    let session = match start(arguments, &conditions, common) {
+        Err(error) if arguments.followed.is_some() && is_without_target(&error) => {
+            return Ok(exit::TARGET_ENDED);
+        }
+        session => session?,
+    };
     let measures = measures(arguments, &conditions, &session)?;
     let mode = match arguments.rotate {
         Some(every) => Mode::Rotation(every),
         None => Mode::Trap { trap: trap(arguments, &conditions, &files), source },
     };
     let ring = Ring::new(mode.kept(arguments), MAX_RING_BYTES);
-    let recorder =
-        Recorder { ring, mode, measures, files, log, profiled_ns: monotonic_ns(), runtime_events: 0 };
+    let recorder = Recorder {
+        ring,
+        mode,
+        measures,
+        files,
+        log,
+        follower: arguments.followed,
+        profiled_ns: monotonic_ns(),
+        runtime_events: 0,
+    };
     log.write("started", &[("output", &arguments.output.to_string_lossy())]);
     service.notify_ready();
     let code = recorder.run(session, arguments.sampling.duration);
     service.notify_stopping();
     log.write("stopped", &[]);
     code
+}
+
+/// Whether there is no such process.
+fn is_without_target(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::NoSuchTarget)
 }
 
 /// Prints the present values of each condition.
@@ -166,6 +189,8 @@ struct Recorder {
     measures: Measures,
     files: FileWriter,
     log: EventLog,
+    /// The process that goes on with the next process of the target's name.
+    follower: Option<u32>,
     /// The end of the last profile, `CLOCK_MONOTONIC` nanoseconds.
     profiled_ns: u64,
     /// Runtime events since then.
@@ -182,7 +207,8 @@ impl Recorder {
                 return self.end(session, ended);
             }
             self.evaluate(&mut session)?;
-            if self.files.is_complete() {
+            let is_orphan = self.follower.is_some_and(|follower| follower != parent_id());
+            if self.files.is_complete() || is_orphan {
                 return self.end(session, Ended::Stopped);
             }
         }
@@ -251,8 +277,10 @@ impl Recorder {
             self.keep(interval)?;
             self.evaluate_last(&measured, ended, code)?;
         }
+        let is_followed =
+            self.follower.is_some() && ended == Ended::TargetExited && !self.files.is_complete();
         self.files.finish()?;
-        Ok(code.unwrap_or(0))
+        Ok(code.unwrap_or(if is_followed { exit::TARGET_ENDED } else { 0 }))
     }
 
     fn evaluate_last(&mut self, measured: &Profile, ended: Ended, code: Option<u8>) -> Result<()> {
