@@ -49,6 +49,15 @@ impl Profiler {
     pub fn start(self) -> Result<Session> {
         start(&self.settings)
     }
+
+    /// Whether the target is there now, where it is not a command.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), for the target.
+    #[cfg(feature = "cli")]
+    pub(crate) fn find_target(&self) -> Result<()> {
+        crate::session::find_target(&self.settings)
+    }
 }
 
 /// Builds a [`Profiler`]. Setters never fail; [`build`](Self::build) reports.

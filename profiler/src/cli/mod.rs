@@ -47,7 +47,7 @@ mod exit {
     pub(super) const FAILED: u8 = 1;
     /// No sample was taken.
     pub(super) const NO_SAMPLE: u8 = 3;
-    /// A recorder of `--follow` has ended with its process, or has not found it.
+    /// A recorder of `--follow` has ended with its target, or has not found it.
     pub(super) const TARGET_ENDED: u8 = 4;
 }
 

@@ -5,7 +5,7 @@ mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
 mod measures;
-pub(crate) mod named_process;
+mod named_process;
 mod pipeline;
 mod polling_interval;
 mod pre_exec;
@@ -43,6 +43,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use self::start::{Settings, start};
 pub use self::target::Target;
 use self::target::TargetWatch;
+#[cfg(feature = "cli")]
+pub(crate) use self::target::find_target;
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::usage::cpu_time,

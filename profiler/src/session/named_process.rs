@@ -11,7 +11,7 @@ use crate::{
 const SHOWN_ID_CHARS: usize = 12;
 
 /// The id of the only process with a name. A capture that is recorded does not get the command lines of other processes.
-pub(crate) fn find(name: &str) -> Result<u32> {
+pub(super) fn find(name: &str) -> Result<u32> {
     let search = find_processes_by_name(&ProcFs::live(), name)?;
     match &*search.matching {
         [process] => Ok(process.pid),

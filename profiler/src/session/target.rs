@@ -193,6 +193,12 @@ pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
     }
 }
 
+/// Whether a target is there that is not a command.
+#[cfg(feature = "cli")]
+pub(crate) fn find_target(settings: &Settings) -> Result<()> {
+    find(settings, &ProcFs::live()).map(drop)
+}
+
 fn all_processes(filter: Filter, description: String) -> FoundTarget {
     FoundTarget {
         filter,

@@ -1,9 +1,17 @@
 //! Tests `profiler record` on the host, of a process in a container.
 
-use std::fs::File;
+use std::{
+    fs::{self, File},
+    process,
+    time::Duration,
+};
 
-use profiler::{Profile, profile::FindingKind};
-use profiler_tests::{lock_privileged, profiler, run_command};
+use profiler::{
+    Profile,
+    profile::{FindingKind, Sample},
+};
+use profiler_tests::{Recorder, Workload, lock_privileged, profiler, run_command, wait_until};
+use rustix::process::Signal;
 
 use crate::container_builder::ContainerBuilder;
 
@@ -41,4 +49,46 @@ fn a_slow_disk_is_an_incident_with_the_function_that_reads() {
         disk.contains("threads at a time wait for files") && disk.contains("most below load_page"),
         "{disk}"
     );
+}
+
+/// A service manager removes the cgroup of a service that ends, and makes it again when it starts the service.
+#[test]
+fn the_next_cgroup_with_the_name_is_followed() {
+    let Some(_lock) = lock_privileged() else { return };
+    let of_container = ContainerBuilder::workload("shares-static", &["60"]).start().cgroups().remove(0);
+    let cgroup = of_container.with_file_name(format!("profiler-follow-{}", process::id()));
+    let start = || {
+        let workload = Workload::start("shares");
+        fs::create_dir(&cgroup).unwrap();
+        fs::write(cgroup.join("cgroup.procs"), workload.pid().to_string()).unwrap();
+        workload
+    };
+    let end = |workload: Workload| {
+        let pid = workload.pid();
+        let end = workload.cpu_time_of_threads() + Duration::from_millis(200);
+        wait_until("CPU time", || (workload.cpu_time_of_threads() >= end).then_some(()));
+        drop(workload);
+        wait_until("the end of the cgroup", || fs::remove_dir(&cgroup).ok());
+        pid
+    };
+    let workload = start();
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("part-%n.profile");
+    let arguments = ["--follow", "--rotate", "60s", "--cgroup", cgroup.to_str().unwrap()];
+    let mut recorder = Recorder::start(&[&arguments[..], &["-o", output.to_str().unwrap()]].concat());
+    let first = end(workload);
+    recorder.wait_for("event=waiting");
+    let workload = start();
+    recorder.wait_for("event=started");
+    let second = end(workload);
+    recorder.wait_for("event=waiting");
+    recorder.signal(Signal::TERM);
+    assert_eq!(recorder.end().1, Some(0));
+    for (number, pid) in [(1, first), (2, second)] {
+        let path = directory.path().join(format!("part-{number}.profile"));
+        let profile = Profile::read(File::open(path).unwrap()).unwrap();
+        let process = |sample: &Sample| profile.process(profile.thread(sample.thread).process);
+        assert!(!profile.samples().is_empty(), "{number}");
+        assert!(profile.samples().iter().all(|sample| process(sample).pid == pid), "{number}");
+    }
 }

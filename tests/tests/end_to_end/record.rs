@@ -2,9 +2,9 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -13,63 +13,12 @@ use profiler::{
     profile::{EventId, Incident},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, profiler, run_command, share_privileged, wait_until, workload_path,
+    FoldedStacks, Recorder, Workload, profiler, run_command, share_privileged, wait_until, workload_path,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 const NS_PER_S: f64 = 1e9;
-
-/// A recorder that runs, and the lines that it writes.
-struct Recorder {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Recorder {
-    /// Starts `profiler record` with these arguments, and waits until it samples.
-    fn start(arguments: &[&str]) -> Self {
-        let mut recorder = Self::spawn(arguments);
-        recorder.wait_for("event=started");
-        recorder
-    }
-
-    fn spawn(arguments: &[&str]) -> Self {
-        let mut command = profiler(&["record"]);
-        let mut child = command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
-    }
-
-    /// Waits for a line that contains a text.
-    fn wait_for(&mut self, text: &str) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(
-                self.lines.read_line(&mut line).unwrap() > 0,
-                "the recorder ended before it wrote `{text}`"
-            );
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn exit_code(mut self) -> i32 {
-        self.child.wait().unwrap().code().unwrap()
-    }
-}
 
 fn files(directory: &TempDir) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory.path()).unwrap();
@@ -159,7 +108,7 @@ fn each_incident_has_a_file_with_what_led_to_it() {
         assert!(*since_ns as f64 > 1.5 * NS_PER_S, "{since_ns} ns before the incident");
         workload.write_line("compute");
     }
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
     assert_eq!(files(&directory).len(), 2);
     // The count holds for a recorder that starts again.
     let again = ["record", "-p", &pid, "--trigger", "exit", "--count", "2", "-o", &output];
@@ -178,7 +127,7 @@ fn the_report_of_an_incident_begins_with_what_changed() {
     compute(&workload, 3.0);
     workload.write_line("wait");
     recorder.wait_for("event=written");
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
     let path = directory.path().join("trap-1.profile");
     let report = run_command(&mut profiler(&["report", path.to_str().unwrap(), "-o", "-.html"]));
     assert_eq!(report.code(), 0, "{}", report.stderr);
@@ -217,10 +166,7 @@ fn a_signal_and_a_line_of_a_log_file_are_incidents() {
     let triggers = ["--trigger", "signal", "--trigger", "file ~ \"ERROR [0-9]+\"", "--after", "0"];
     let log_file = ["--log-file", log.to_str().unwrap(), "--log-format", "json"];
     let arguments = [&["-p", &pid, "-o", &output][..], &triggers[..], &log_file[..]].concat();
-    let mut command = profiler(&["record"]);
-    let mut child = command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap());
-    let mut recorder = Recorder { child, lines };
+    let mut recorder = Recorder::spawn(&arguments);
     recorder.wait_for(r#""event":"started""#);
     recorder.signal(Signal::USR2);
     let line = recorder.wait_for(r#""event":"incident""#);
@@ -231,7 +177,7 @@ fn a_signal_and_a_line_of_a_log_file_are_incidents() {
     assert!(line.contains("ERROR [0-9]+"), "{line}");
     recorder.wait_for(r#""event":"written""#);
     recorder.signal(Signal::TERM);
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
     let conditions: Vec<_> = [1, 2]
         .map(|number| read(&directory.path().join(format!("trap-{number}.profile"))))
         .map(|profile| incident(&profile).condition.clone())
@@ -258,7 +204,7 @@ fn the_file_with_conditions_is_read_again_at_sighup() {
     }
     recorder.wait_for("condition=\"cpu > 10%\"");
     recorder.wait_for("event=written");
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
 }
 
 #[test]
@@ -335,7 +281,7 @@ fn the_next_process_with_the_name_is_followed() {
     });
     recorder.wait_for("event=waiting");
     recorder.signal(Signal::TERM);
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
     for (number, pid) in (1..).zip(pids) {
         let profile = read(&directory.path().join(format!("trap-{number}.profile")));
         assert!(
@@ -363,7 +309,7 @@ fn a_killed_follower_leaves_no_recorder_behind() {
     recorder.signal(Signal::KILL);
     // The recorder has the other end of the pipe.
     recorder.wait_for("event=stopped");
-    recorder.child.wait().unwrap();
+    let _ = recorder.end();
     drop(workload);
 }
 
@@ -377,7 +323,7 @@ fn a_killed_recorder_leaves_nothing_behind() {
         Recorder::start(&["-p", &pid, "--trigger", "cpu > 50%", "--after", "60s", "-o", &output]);
     recorder.wait_for("event=incident");
     recorder.signal(Signal::KILL);
-    recorder.child.wait().unwrap();
+    let _ = recorder.end();
     assert!(files(&directory).is_empty(), "{:?}", files(&directory));
 }
 
@@ -434,7 +380,7 @@ fn occurrences_of_an_event_are_an_incident() {
     let arguments = ["-p", &pid, "-e", EVENT, "--trigger", &trigger, "--after", "0", "--count", "1"];
     let mut recorder = Recorder::start(&[&arguments[..], &["-o", &output]].concat());
     recorder.wait_for("event=written");
-    assert_eq!(recorder.exit_code(), 0);
+    assert_eq!(recorder.end().1, Some(0));
     let profile = read(&directory.path().join("trap-1.profile"));
     assert!(profile.samples_of(profile.find_event(EVENT).unwrap()).count() > 0);
     assert!(
@@ -460,7 +406,7 @@ fn runtime_events_are_incidents() {
         let line = recorder.wait_for("event=incident");
         assert!(line.contains(trigger), "{line}");
         recorder.wait_for("event=written");
-        assert_eq!(recorder.exit_code(), 0);
+        assert_eq!(recorder.end().1, Some(0));
         let profile = read(&directory.path().join(format!("{program}-1.profile")));
         assert!(!profile.runtime_events().is_empty());
     }

@@ -1,18 +1,14 @@
 //! Tests `profiler record` with one cause for each incident: the file has the finding of the cause.
 
-use std::{
-    fs::File,
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{fs::File, path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile,
     profile::{FindingKind, Sample, ThreadState},
 };
-use profiler_tests::{Workload, aspnet, lock_privileged, profiler, run_command, wait_until, workload_path};
+use profiler_tests::{
+    Recorder, Workload, aspnet, lock_privileged, profiler, run_command, wait_until, workload_path,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs a recorder until it has written one file, and returns the profile of it.
@@ -120,26 +116,18 @@ fn a_healthy_server_under_load_has_no_incident() {
         "request-time p99 > 1s",
         "exit",
     ];
-    let triggers = conditions.iter().flat_map(|condition| ["--trigger", *condition]);
-    let mut recorder =
-        profiler(&["record", "-p", &server.pid().to_string(), "--wall", "--events", "default"])
-            .args(triggers)
-            .arg("-o")
-            .arg(output)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-    let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
-    let started = lines.next().unwrap().unwrap();
-    assert!(started.contains("event=started"), "{started}");
+    let (pid, output) = (server.pid().to_string(), output.to_str().unwrap());
+    let mut arguments = vec!["-p", &pid, "--wall", "--events", "default", "-o", output];
+    arguments.extend(conditions.iter().flat_map(|condition| ["--trigger", *condition]));
+    let recorder = Recorder::start(&arguments);
     let mut load =
         Workload::start_with("load", &[&[&seconds, port.trim(), "4"], &aspnet::EVERY_LAYER[..]].concat());
     let requests = load.wait_for("requests ");
     println!("{requests}");
-    kill_process(Pid::from_child(&recorder), Signal::TERM).unwrap();
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(recorder.wait().unwrap().success());
-    assert!(rest.iter().all(|line| !line.contains("event=incident")), "{rest:#?}");
+    recorder.signal(Signal::TERM);
+    let (lines, code) = recorder.end();
+    assert_eq!(code, Some(0));
+    assert!(lines.iter().all(|line| !line.contains("event=incident")), "{lines:#?}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 

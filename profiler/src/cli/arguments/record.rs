@@ -56,7 +56,7 @@ pub(in crate::cli) struct RecordArguments {
     /// The log file whose new lines `file ~ "REGEX"` compares; - is standard input
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) log_file: Option<PathBuf>,
-    /// When the process of --process has ended, wait for the next one with the name, and go on
+    /// When the target of --process, --cgroup or --pod has ended, wait for the next one with the name, and go on
     #[arg(long, conflicts_with_all = ["check", "duration"])]
     pub(in crate::cli) follow: bool,
     /// This is a recorder of the process with this id, which has --follow
@@ -88,9 +88,9 @@ impl RecordArguments {
         self.sampling.builder(&self.target, &self.view.symbols)
     }
 
-    /// The name of `--process`.
-    pub(in crate::cli) fn process_name(&self) -> Option<&str> {
-        self.target.process_name()
+    /// Whether the target has a name that another process, cgroup or pod can have later.
+    pub(in crate::cli) fn has_named_target(&self) -> bool {
+        self.target.is_named()
     }
 
     /// The names of the events of `-e`, and of those of questions with a name of their own.

@@ -66,9 +66,9 @@ impl TargetArguments {
         !self.kinds.command.is_empty()
     }
 
-    /// The name of `--process`.
-    pub(super) fn process_name(&self) -> Option<&str> {
-        self.kinds.process.as_deref()
+    /// Whether the target has a name that another process, cgroup or pod can have later.
+    pub(super) fn is_named(&self) -> bool {
+        self.kinds.process.is_some() || self.kinds.cgroup.is_some() || self.kinds.pod.is_some()
     }
 
     /// The target; `None` if the arguments select none.

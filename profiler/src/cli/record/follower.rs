@@ -1,4 +1,4 @@
-//! `--follow`: one recorder after the other, each for the process that has the name then.
+//! `--follow`: one recorder after the other, each for the process, cgroup or pod that has the name then.
 //!
 //! A recorder gives up the rights that its successor needs, so that each of them is a process of its own.
 
@@ -27,7 +27,6 @@ use super::super::{
     service::ServiceManager,
     signals,
 };
-use crate::session::named_process;
 
 /// The argument of the follower, in whose place its recorders have the other one with its process id.
 const FOLLOW: &str = "--follow";
@@ -36,13 +35,14 @@ const FOLLOWED: &str = "--followed";
 /// The time between two searches for the process, and the least one between two recorders.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs recorders until one of them ends for another reason than that its process has ended. Returns its exit code.
+/// Runs recorders until one of them ends for another reason than that its target has ended. Returns its exit code.
 pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
-    let Some(name) = arguments.process_name() else {
+    let Some(builder) = arguments.builder().filter(|_| arguments.has_named_target()) else {
         bail!(
-            "--follow needs --process NAME: the process that has the name is recorded, one after the other"
+            "--follow needs --process NAME, --cgroup PATH or --pod NAME: what has the name is recorded, one after the other"
         );
     };
+    let target = builder.build()?;
     let log = EventLog::new(arguments.log_format, common.quiet);
     let service = ServiceManager::connect();
     let requests = Requests::listen(arguments.trigger_file.is_some())?;
@@ -50,8 +50,8 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
     let mut reason = String::new();
     loop {
         let searched = Instant::now();
-        match named_process::find(name) {
-            Ok(_) => {
+        match target.find_target() {
+            Ok(()) => {
                 reason.clear();
                 match requests.forward_until_end(start()?)? {
                     exit::TARGET_ENDED => {}

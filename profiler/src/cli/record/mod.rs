@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
     code
 }
 
-/// Whether there is no such process.
+/// Whether there is no such target.
 fn is_without_target(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::NoSuchTarget)
 }
@@ -189,7 +189,7 @@ struct Recorder {
     measures: Measures,
     files: FileWriter,
     log: EventLog,
-    /// The process that goes on with the next process of the target's name.
+    /// The process that goes on with the next target of the same name.
     follower: Option<u32>,
     /// The end of the last profile, `CLOCK_MONOTONIC` nanoseconds.
     profiled_ns: u64,
