@@ -15,9 +15,8 @@ pub(crate) fn read_words<const WORDS: usize>(words: &mut [u64; WORDS], bytes: u3
         return false;
     }
     // SAFETY: the destination has so many writable bytes; the helper checks the source.
-    let result = unsafe {
-        helpers::bpf_probe_read_kernel(words.as_mut_ptr().cast(), bytes, address as *const c_void)
-    };
+    let result =
+        unsafe { helpers::bpf_probe_read_kernel(words.as_mut_ptr().cast(), bytes, address as *const c_void) };
     result == 0
 }
 

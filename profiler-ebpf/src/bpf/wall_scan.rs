@@ -13,9 +13,7 @@ use core::{
 };
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
-use profiler_common::wall::{
-    LINKED_WORDS, SCAN_GROUP, STATE_WORDS, ScannedThread, WallPass, WallScan,
-};
+use profiler_common::wall::{LINKED_WORDS, SCAN_GROUP, STATE_WORDS, ScannedThread, WallPass, WallScan};
 
 use super::{
     config::get,
@@ -141,7 +139,9 @@ fn scan_group(scan: &mut WallScan, pass: WallPass) -> bool {
         return false;
     }
     if scan.next_record < scan.threads + SCAN_GROUP as u32 {
-        let Some(entry) = SCANNED_THREADS.get(first + (scan.next_record - scan.threads)) else { return false };
+        let Some(entry) = SCANNED_THREADS.get(first + (scan.next_record - scan.threads)) else {
+            return false;
+        };
         record_waiting(entry, pass);
         scan.next_record += pass.passes_per_record;
     }
