@@ -138,6 +138,10 @@ fn called_functions(profile: &Profile) -> BTreeMap<(String, Option<SymbolSource>
     for sample in profile.samples() {
         let frames: Vec<_> =
             profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame)).collect();
+        // The runtime describes its event sources when a session begins, by reflection.
+        if frames.iter().any(|frame| profile.string(frame.name).contains("System.Diagnostics.Tracing.")) {
+            continue;
+        }
         let Some(managed) = frames.iter().position(|frame| is_managed(frame)) else { continue };
         let called = managed.checked_sub(1).map(|called| frames[called]);
         let called = called.filter(|called| called.kind != FrameKind::Kernel);
