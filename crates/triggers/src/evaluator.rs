@@ -1,8 +1,6 @@
 //! Evaluates a condition over time.
 
 #[cfg(test)]
-mod idle_nights;
-#[cfg(test)]
 mod tests;
 
 use crate::{

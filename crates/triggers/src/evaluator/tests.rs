@@ -1,5 +1,7 @@
 //! Tests of conditions over time.
 
+mod idle_nights;
+
 use super::*;
 use crate::Measure;
 

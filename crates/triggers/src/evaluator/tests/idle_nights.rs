@@ -1,6 +1,6 @@
 //! Tests that a service without load starts no incident in a month of nights, by a simulated clock.
 
-use super::*;
+use super::super::*;
 use crate::Measure;
 
 const NS_PER_MS: u64 = 1_000_000;
