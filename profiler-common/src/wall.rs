@@ -64,6 +64,13 @@ impl WaitingThread {
     pub fn ticks(&self) -> u64 {
         self.found_ticks.wrapping_sub(self.recorded_ticks)
     }
+
+    /// Counts the ticks up to a pass, unless a later one has found the thread: a scan that is not complete has sent records of
+    /// some threads.
+    #[inline(always)]
+    pub fn count_until(&mut self, ticks: u64) {
+        self.found_ticks = self.found_ticks.max(ticks);
+    }
 }
 
 /// The record of a thread whose wait ended, or whose state changed.
@@ -246,3 +253,39 @@ const _: () = assert!(
     size_of::<WallScan>() == 56 + 4 * MAX_CHANGED_THREADS + 8 * (LINKED_WORDS + STATE_WORDS + SCAN_GROUP)
 );
 const _: () = assert!(size_of::<WallOffsets>().is_multiple_of(8));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAITING: WaitingThread = WaitingThread {
+        time_ns: 0,
+        start_time: 0,
+        switches: 0,
+        kernel_stack: 0,
+        user_stack: 0,
+        pid: 1,
+        tid: 1,
+        state: WaitState::Blocked as u32,
+        cpu: 0,
+        is_cut: 0,
+        reserved: 0,
+        found_ticks: 40,
+        recorded_ticks: 30,
+        comm: [0; COMM_BYTES],
+    };
+
+    #[test]
+    fn a_wait_that_ends_has_the_ticks_up_to_the_last_pass() {
+        let mut thread = WAITING;
+        thread.count_until(45);
+        assert_eq!(thread.ticks(), 15);
+    }
+
+    #[test]
+    fn a_wait_that_ends_in_the_pass_of_its_record_has_no_more_ticks() {
+        let mut thread = WaitingThread { found_ticks: 46, recorded_ticks: 46, ..WAITING };
+        thread.count_until(45);
+        assert_eq!(thread.ticks(), 0);
+    }
+}

@@ -1,7 +1,8 @@
-/* A service that publishes its name in a process context of OpenTelemetry (OTEP 4719, "Publication Protocol") some time after
- * its start: main > run > round_of_work.
+/* A service that publishes its name in a process context of OpenTelemetry (OTEP 4719, "Publication Protocol") on the signal
+ * SIGUSR1: main > run > round_of_work.
  *
- * Arguments: seconds, name of the service, seconds until the publication. */
+ * Arguments: seconds, name of the service. */
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@ struct header {
 };
 
 static volatile unsigned long sink;
+static volatile sig_atomic_t is_requested;
 
 /* A field of a protobuf message with a length of one byte. */
 static size_t field(char *to, int number, const void *content, size_t length) {
@@ -55,21 +57,24 @@ static int publish(const char *name) {
 
 static void round_of_work(void) { sink += spin(100000); }
 
-static int run(const char *name, double publication_seconds) {
+static void request(int signal_number) { is_requested = signal_number; }
+
+static int run(const char *name) {
     while (goes_on()) {
         round_of_work();
-        if (name != NULL && now_seconds() > publication_seconds) {
+        if (is_requested) {
+            is_requested = 0;
             if (publish(name) != 0)
                 return 1;
-            name = NULL;
         }
     }
     return 0;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4)
+    if (argc != 3)
         return 1;
+    signal(SIGUSR1, request);
     ready(argc, argv);
-    return run(argv[2], now_seconds() + atof(argv[3]));
+    return run(argv[2]);
 }

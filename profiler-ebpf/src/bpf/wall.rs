@@ -73,13 +73,13 @@ pub(crate) fn is_known_stack(known: &WaitingThread, switches: u64, start_time: u
 /// Counts the ticks of a thread that has not run since the last pass.
 #[inline(always)]
 fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
-    let is_gap = known.found_ticks != pass.ticks_before;
+    let is_gap = known.found_ticks < pass.ticks_before;
     if known.state != task.state || is_gap {
         // It was woken, and waits for a CPU. Its stacks are the same.
         send_wait(known, pass);
         known.state = task.state;
         known.time_ns = now_ns();
-        known.recorded_ticks = pass.ticks_before;
+        known.recorded_ticks = pass.ticks_before.max(known.recorded_ticks);
     }
     known.found_ticks = pass.ticks_after();
     // Not all threads in the same pass: thousands of records do not fit into the ring buffer.

@@ -27,7 +27,7 @@ use super::{
 /// not scanned to its end.
 const MAX_STEPS: u32 = 1 << 16;
 
-/// Scans the process of a leader. The program is not sleepable: RCU keeps the threads in the list.
+/// Scans the process of a leader. A pass that ends scans runs the program for any other task. The program is not sleepable: RCU keeps the threads in the list.
 #[inline(always)]
 pub(crate) fn scan_process(leader: *mut task_struct) {
     let (Some(pass), Some(mut scan)) = (WALL_PASS.get(0), WALL_SCAN.get_ptr_mut(0)) else { return };
@@ -235,7 +235,7 @@ fn end_waiting(entry: &ScannedThread, pass: WallPass) {
     if let Some(known) = known_thread(entry.task)
         && known.start_time == entry.start_time
     {
-        known.found_ticks = pass.ticks_before;
+        known.count_until(pass.ticks_before);
     }
 }
 

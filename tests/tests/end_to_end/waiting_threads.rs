@@ -244,11 +244,11 @@ fn threads_that_exit_while_they_wait_have_samples_up_to_then() {
 fn waits_that_last_until_the_process_ends_are_sampled() {
     let Some(_lock) = lock_privileged() else { return };
     for waiting in BOTH {
-        let workload = Workload::start_with("parked", &["60", "20"]);
+        let workload = Workload::start_with("parked", &["60", "100"]);
         let pid = workload.pid();
         let threads = other_threads(&workload);
         let mut session = waiting.start(Target::Pid(pid));
-        assert_eq!(session.wait(Some(Duration::from_secs(1))), Ended::Elapsed);
+        assert_eq!(session.wait(Some(Duration::from_millis(1_900))), Ended::Elapsed);
         let sampled_s = session.elapsed().as_secs_f64();
         assert!(workload.end().success());
         assert_eq!(session.wait(None), Ended::TargetExited);

@@ -25,7 +25,7 @@ use super::{
     sampling_program::SamplingProgram,
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
     wall::{WallMaps, WallPasses},
-    wall_scan::WallScanner,
+    wall_scan::{ScanLinks, WallScanner},
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
@@ -447,10 +447,13 @@ fn wall_passes(
     let scanner = match tasks {
         IteratedTasks::Process(pid) if config.wall.signal_thread_head != 0 => {
             let scan = load_iterator(object, names::PROGRAM_WALL_SCAN, false);
-            let link = scan.and_then(|scan| attach_iterator(&scan, IteratedTasks::Thread(pid)));
-            let link = link.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
+            let links = scan.and_then(|scan| {
+                let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(pid));
+                Ok(ScanLinks { scan: attach(pid)?, end: attach(std::process::id())? })
+            });
+            let links = links.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
             let result = fd(names::MAP_WALL_SCAN)?;
-            link.map(|link| WallScanner::new(link, result, program))
+            links.map(|links| WallScanner::new(links, result, program))
         }
         _ => None,
     };

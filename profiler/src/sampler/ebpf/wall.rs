@@ -165,9 +165,11 @@ impl WallPasses {
             if !visits_all && scanner.scan(pass.number)? {
                 return Ok(());
             }
-            pass.ends_scans = 1;
-            write(&self.pass, &pass)?;
-            scanner.end_scans()?;
+            if scanner.has_scanned() {
+                pass.ends_scans = 1;
+                write(&self.pass, &pass)?;
+                scanner.end_scans()?;
+            }
         }
         iterator_pass::run(self.link.as_fd())
     }

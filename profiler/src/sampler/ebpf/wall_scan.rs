@@ -24,8 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The scan of the threads of a process.
 #[derive(Debug)]
 pub(super) struct WallScanner {
-    /// The iterator of the scan, over the leader.
-    link: OwnedFd,
+    links: ScanLinks,
     result: OwnedFd,
     /// The program of passes.
     pass: OwnedFd,
@@ -34,20 +33,29 @@ pub(super) struct WallScanner {
     has_scanned: bool,
 }
 
+/// The iterators of the program that scans.
+#[derive(Debug)]
+pub(super) struct ScanLinks {
+    /// Over the leader of the process.
+    pub(super) scan: OwnedFd,
+    /// Over the profiler: scans can be ended once the process is gone.
+    pub(super) end: OwnedFd,
+}
+
 impl WallScanner {
-    /// The link of the scan, the map with its result, and the program of passes.
-    pub(super) fn new(link: OwnedFd, result: OwnedFd, pass: OwnedFd) -> Self {
-        Self { link, result, pass, next_scan: Instant::now(), has_scanned: false }
+    /// The map with the result of a scan, and the program of passes.
+    pub(super) fn new(links: ScanLinks, result: OwnedFd, pass: OwnedFd) -> Self {
+        Self { links, result, pass, next_scan: Instant::now(), has_scanned: false }
     }
 
     /// Counts the ticks of threads that have not run since the last pass, and visits the others. `false`: a pass over all threads
-    /// has to follow, after [`WallScanner::end_scans`].
+    /// has to follow, once scans have ended.
     pub(super) fn scan(&mut self, pass: u32) -> io::Result<bool> {
         if Instant::now() < self.next_scan {
             return Ok(false);
         }
         self.has_scanned = true;
-        iterator_pass::run(self.link.as_fd())?;
+        iterator_pass::run(self.links.scan.as_fd())?;
         let is_complete = match self.result()?.filter(|scan| scan.pass == pass) {
             Some(scan) => self.visit_changed(&scan)?,
             None => false,
@@ -59,14 +67,16 @@ impl WallScanner {
         Ok(is_complete)
     }
 
+    /// Whether [`WallScanner::end_scans`] has to run before a pass over all threads.
+    pub(super) fn has_scanned(&self) -> bool {
+        self.has_scanned
+    }
+
     /// Puts the ticks that scans have counted into the map of waiting threads. The pass says so
     /// ([`WallPass::ends_scans`](profiler_common::wall::WallPass::ends_scans)).
     pub(super) fn end_scans(&mut self) -> io::Result<()> {
-        if !self.has_scanned {
-            return Ok(());
-        }
         self.has_scanned = false;
-        iterator_pass::run(self.link.as_fd())
+        iterator_pass::run(self.links.end.as_fd())
     }
 
     /// Visits the threads that have run, if they are few. `false` where they are many, or not all were visited: some kernels
