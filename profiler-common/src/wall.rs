@@ -239,6 +239,14 @@ pub struct WallOffsets {
     pub task_type: u32,
     /// The BTF id of that function.
     pub rdonly_cast: u32,
+    /// `vm_area_struct.vm_end`.
+    pub vma_end: u32,
+    /// `vm_area_struct.vm_file`.
+    pub vma_file: u32,
+    /// `vm_area_struct.vm_userfaultfd_ctx`, one pointer. 0 where the kernel has no such field.
+    pub vma_userfaultfd: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The number of a helper in the object in place of the kernel function `bpf_rdonly_cast` (`kernel/bpf/helpers.c`, from Linux

@@ -3,21 +3,28 @@
  *   library    a lease on a file that it has mapped, and whose code it runs
  *   fuse       a file system in user space at $TMPDIR, which does not answer
  *   rights     a diagnostics socket that answers with file descriptors that the kernel closes slowly
+ *   stack      a thread waits whose stack is in memory without pages, and nobody answers its page faults
+ *   file       a thread waits whose stack is in a mapped file, of a file system which answers no read
  *   silent     a diagnostics socket that accepts and never answers
  *   endless    a diagnostics socket that answers without end
  *   backlog    a diagnostics socket with a full backlog
  *   junk       a perf map of 256 MiB, with equal lines of six bytes
  *   distinct   a perf map of 20 million functions */
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <linux/userfaultfd.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include "jit_code.h"
@@ -107,14 +114,95 @@ static void write_junk(void) {
 }
 
 /* Mounts a file system whose requests are never answered, in a mount namespace of its own. */
-static void mount_silent(void) {
+/* Mounts a file system in user space, and returns the device of its requests. */
+static int mount_silent(const char *path) {
     require(unshare(CLONE_NEWNS) == 0, "unshare");
     require(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "MS_PRIVATE");
     int device = open("/dev/fuse", O_RDWR);
     require(device >= 0, "/dev/fuse");
     char options[128];
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    require(mount("silent", directory(), "fuse", 0, options) == 0, "mount");
+    require(mount("silent", path, "fuse", 0, options) == 0, "mount");
+    return device;
+}
+
+static void answer(int device, unsigned long request, int error, const void *content, size_t length) {
+    char bytes[512];
+    struct fuse_out_header header = {.len = sizeof header + length, .error = -error, .unique = request};
+    memcpy(bytes, &header, sizeof header);
+    if (length > 0)
+        memcpy(bytes + sizeof header, content, length);
+    require(write(device, bytes, header.len) == (ssize_t)header.len, "answer");
+}
+
+/* A file system with one file, which answers all requests but those to read it. */
+static void *answer_all_but_reads(void *device_number) {
+    enum { ROOT = 1, FILE_NODE = 2, VALID_SECONDS = 60 };
+    int device = (int)(long)device_number;
+    static char bytes[1 << 20];
+    while (read(device, bytes, sizeof bytes) > 0) {
+        const struct fuse_in_header *request = (const struct fuse_in_header *)bytes;
+        struct fuse_attr file = {.ino = FILE_NODE, .size = MAPPING_BYTES, .mode = S_IFREG | 0600, .nlink = 1};
+        struct fuse_attr root = {.ino = ROOT, .mode = S_IFDIR | 0700, .nlink = 1};
+        if (request->opcode == FUSE_INIT) {
+            struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION,
+                                         .max_write = MAPPING_BYTES};
+            answer(device, request->unique, 0, &init, sizeof init);
+        } else if (request->opcode == FUSE_LOOKUP) {
+            struct fuse_entry_out entry = {.nodeid = FILE_NODE, .entry_valid = VALID_SECONDS,
+                                           .attr_valid = VALID_SECONDS, .attr = file};
+            answer(device, request->unique, 0, &entry, sizeof entry);
+        } else if (request->opcode == FUSE_GETATTR) {
+            struct fuse_attr_out attributes = {.attr_valid = VALID_SECONDS,
+                                               .attr = request->nodeid == ROOT ? root : file};
+            answer(device, request->unique, 0, &attributes, sizeof attributes);
+        } else if (request->opcode == FUSE_OPEN) {
+            struct fuse_open_out opened = {0};
+            answer(device, request->unique, 0, &opened, sizeof opened);
+        } else if (request->opcode == FUSE_FLUSH) {
+            answer(device, request->unique, ENOSYS, NULL, 0);
+        }
+    }
+    return NULL;
+}
+
+/* A mapping of the file. */
+static void *unreadable_file(void) {
+    pthread_t server;
+    char path[256];
+    snprintf(path, sizeof path, "%s/files", directory());
+    require(mkdir(path, 0700) == 0, path);
+    int device = mount_silent(path);
+    require(pthread_create(&server, NULL, answer_all_but_reads, (void *)(long)device) == 0, "thread");
+    strcat(path, "/stack");
+    int file = open(path, O_RDWR);
+    require(file >= 0, path);
+    void *memory = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    require(memory != MAP_FAILED, "mmap");
+    /* At the end of the process, nobody would answer. */
+    close(file);
+    return memory;
+}
+
+static void *unanswered_memory(void) {
+    struct uffdio_api api = {.api = UFFD_API};
+    int faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+    require(faults >= 0 && ioctl(faults, UFFDIO_API, &api) == 0, "userfaultfd");
+    void *memory = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(memory != MAP_FAILED, "mmap");
+    struct uffdio_register range = {.range = {(unsigned long)memory, MAPPING_BYTES},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    require(ioctl(faults, UFFDIO_REGISTER, &range) == 0, "UFFDIO_REGISTER");
+    return memory;
+}
+
+/* pause(2) does not use the stack. */
+static void *wait_with_stack(void *stack) {
+    __asm__ volatile("mov %%rsp, %%rbx; mov %0, %%rsp; syscall; mov %%rbx, %%rsp"
+                     :
+                     : "r"(stack), "a"((long)SYS_pause)
+                     : "rbx", "rcx", "r11", "memory");
+    return NULL;
 }
 
 /* The start time, field 22 of /proc/PID/stat. */
@@ -205,7 +293,11 @@ static void begin(void) {
     if (strcmp(attack, "lease") == 0) {
         lease_map();
     } else if (strcmp(attack, "fuse") == 0) {
-        mount_silent();
+        mount_silent(directory());
+    } else if (strcmp(attack, "stack") == 0 || strcmp(attack, "file") == 0) {
+        pthread_t thread;
+        void *stack = strcmp(attack, "file") == 0 ? unreadable_file() : unanswered_memory();
+        require(pthread_create(&thread, NULL, wait_with_stack, stack) == 0, "thread");
     } else if (strcmp(attack, "junk") == 0) {
         write_junk();
     } else if (strcmp(attack, "distinct") == 0) {

@@ -86,6 +86,10 @@ static CONFIG: Config = Config {
         signal_thread_head: 0,
         task_type: 0,
         rdonly_cast: 0,
+        vma_end: 0,
+        vma_file: 0,
+        vma_userfaultfd: 0,
+        reserved: 0,
     },
     off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, only_state: 0 },
     event: EventConfig {

@@ -1,7 +1,11 @@
 //! A part of the stack of another task, copied at once.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
 use profiler_ebpf::unwind_step::StackMemory;
+
+use super::{config::get, kernel_memory::read};
 
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
 const COPY_WORDS: usize = 1024;
@@ -21,7 +25,8 @@ pub(crate) struct StackCopy {
 }
 
 impl StackCopy {
-    /// Copies the part from the wanted address on. False where it is not readable.
+    /// Copies the part from the wanted address on. False where it is not readable, or not anonymous memory: a page of a mapped
+    /// file is read from a file system, which may never answer.
     #[inline(always)]
     pub(crate) fn fill(&mut self, task: *mut task_struct) -> bool {
         let start = self.wanted;
@@ -30,7 +35,11 @@ impl StackCopy {
         self.bytes = 0;
         // At the end of the stack the rest of a page is readable and no more.
         let rest_of_page = PAGE_BYTES - (start & (PAGE_BYTES - 1));
+        let anonymous_end = anonymous_end(task, start);
         for bytes in [COPY_BYTES, rest_of_page] {
+            if bytes > anonymous_end.saturating_sub(start) {
+                continue;
+            }
             let words = (&raw mut self.words).cast();
             // SAFETY: the destination has the size given; the helper checks the source.
             let result =
@@ -42,6 +51,39 @@ impl StackCopy {
         }
         false
     }
+}
+
+/// The end of the anonymous memory that contains an address; 0 where it is other memory.
+#[inline(always)]
+fn anonymous_end(task: *mut task_struct, address: u64) -> u64 {
+    const BUSY: i64 = -16;
+    /// The helper does not wait for the lock of the address space.
+    const ATTEMPTS: u32 = 4;
+    let mut end = 0_u64;
+    for _ in 0..ATTEMPTS {
+        let (callback, context) = (note_anonymous_end as *mut c_void, (&raw mut end).cast());
+        // SAFETY: the callback has the type that the helper calls, and the number outlives the call.
+        if unsafe { helpers::bpf_find_vma(task, address, callback, context, 0) } != BUSY {
+            break;
+        }
+    }
+    end
+}
+
+/// The callback of `bpf_find_vma`: notes the end of a VMA without a file whose page faults the kernel handles.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn note_anonymous_end(_task: *mut task_struct, vma: *mut c_void, end: *mut u64) -> i64 {
+    let vma = vma as u64;
+    let file: Option<u64> = read(vma, get!(wall.vma_file));
+    let userfaultfd = get!(wall.vma_userfaultfd);
+    let fault_handler: Option<u64> = if userfaultfd == 0 { Some(0) } else { read(vma, userfaultfd) };
+    if file == Some(0) && fault_handler == Some(0) {
+        let end_address = read(vma, get!(wall.vma_end)).unwrap_or(0);
+        // SAFETY: the helper was given the address of a number.
+        unsafe { *end = end_address };
+    }
+    0
 }
 
 /// The stack of another task, read from a copy. A read outside of the copy fails, and its address is then wanted.

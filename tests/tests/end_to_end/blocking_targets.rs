@@ -12,7 +12,7 @@ use std::{
 use lzma_rust2::{XzOptions, XzWriter};
 use profiler::{
     Profile,
-    profile::{Cost, EventLedger, Reason},
+    profile::{Cost, EventLedger, Reason, StackEnd},
 };
 use profiler_tests::{
     FoldedStacks, Workload, base_memory_mb, profiler, share_privileged, wait_until, workload_path,
@@ -259,4 +259,26 @@ fn a_huge_perf_map_delays_nothing() {
 #[test]
 fn a_perf_map_of_millions_of_functions_delays_nothing_and_takes_bounded_memory() {
     assert_harmless("distinct", Reason::TooLarge);
+}
+
+/// A thread waits with its stack in memory that another program has to fill: by an answer to a page fault, or to a read of a
+/// file.
+#[test]
+fn the_stack_of_a_thread_that_waits_delays_nothing() {
+    let Some(_lock) = share_privileged() else { return };
+    for attack in ["stack", "file"] {
+        for option in ["--wall=49", "--off-cpu"] {
+            let what = format!("{attack}, {option}");
+            let directory = tempfile::tempdir().unwrap();
+            let (attacker, victim) = start(attack, &directory);
+            let outcome = sample_while(&attacker, &victim, &[option], || ());
+            assert_cheap(&what, &outcome, MAX_CPU);
+            let profile = outcome.profile;
+            let [_, waiting] = profile.ledger().events.as_slice() else { panic!("{what}: {profile:?}") };
+            assert!(profile.ledger().adds_up(), "{what}: {:?}", profile.ledger());
+            let unreadable = waiting.stacks.get(&StackEnd::UnreadableStack).copied().unwrap_or_default();
+            assert!(unreadable > 0, "{what}: {waiting:?}");
+            assert_victim_is_named(&what, &FoldedStacks::from_profile(&profile));
+        }
+    }
 }

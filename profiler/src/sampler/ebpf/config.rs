@@ -284,6 +284,9 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         task_comm: task("comm")?,
         task_cpu: cpu.or_else(|_| task("cpu"))?,
         task_last_arrival: last_arrival(btf).unwrap_or_default(),
+        vma_end: member(btf, "vm_area_struct", "vm_end")?,
+        vma_file: member(btf, "vm_area_struct", "vm_file")?,
+        vma_userfaultfd: btf.member("vm_area_struct", "vm_userfaultfd_ctx").unwrap_or_default(),
         ..WallOffsets::default()
     };
     if let Some((task_run_queue, throttle_count)) = throttling(btf) {

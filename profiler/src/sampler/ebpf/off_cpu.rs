@@ -9,7 +9,12 @@ use std::{
 use profiler_common::off_cpu::OffCpuThread;
 use zerocopy::FromBytes;
 
-use super::{counted_waits::CountedWaits, iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns};
+use super::{
+    counted_waits::CountedWaits,
+    iterator_pass::{self, StackCopies},
+    map_sizes::MAX_WAITING_THREADS,
+    monotonic_ns,
+};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Batch,
@@ -84,7 +89,12 @@ impl OffCpuWaits {
     /// Captures the stacks that are missing.
     fn run_pass(&mut self) -> Result<()> {
         self.next_pass = Instant::now() + PASS_INTERVAL;
-        self.pass.as_ref().map_or(Ok(()), |link| iterator_pass::run(link.as_fd())).map_err(failed)
+        let Some(link) = &self.pass else { return Ok(()) };
+        match iterator_pass::run_copying(link.as_fd(), StackCopies::of(link.as_fd())) {
+            // The waits have no stacks meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
+            result => result.map_err(failed),
+        }
     }
 
     /// The threads that wait at a time.

@@ -10,7 +10,10 @@ use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns, records, timers::random_fraction,
+    iterator_pass::{self, StackCopies},
+    map_sizes::MAX_WAITING_THREADS,
+    monotonic_ns, records,
+    timers::random_fraction,
     wall_scan::WallScanner,
 };
 use crate::{
@@ -25,11 +28,16 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 /// How often threads that have ended are removed, with their last ticks.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
+const BLOCKED: &str = "threads that wait are not sampled until the copy of a stack ends, which a file system in user space, or the target, delays";
+
 /// The passes of a session.
 #[derive(Debug)]
 pub(super) struct WallPasses {
     /// The iterator; each pass opens it anew.
     link: OwnedFd,
+    copies: StackCopies,
+    /// Whether the last pass did not end.
+    is_blocked: bool,
     /// `None` unless the target is a single process.
     scanner: Option<WallScanner>,
     pass: OwnedFd,
@@ -63,7 +71,9 @@ impl WallPasses {
         let period = Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX);
         let WallMaps { pass, threads } = maps;
         let mut passes = Self {
+            copies: StackCopies::of(link.as_fd()),
             link,
+            is_blocked: false,
             scanner,
             pass,
             threads,
@@ -102,9 +112,10 @@ impl WallPasses {
         // A pass counts all periods that began since the previous pass.
         let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
         let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
-        self.periods = begun;
         let is_flushed = now >= self.next_flush;
-        self.run(ticks, is_flushed).map_err(failed)?;
+        if self.run_unless_blocked(ticks, is_flushed).map_err(failed)? {
+            self.periods = begun;
+        }
         // What a pass takes is a part of the time that is allowed.
         let pause = now.elapsed().div_f64(self.max_share.max(f64::EPSILON));
         self.plan_next(now + pause);
@@ -148,6 +159,24 @@ impl WallPasses {
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }
 
+    /// Runs a pass. `false` where a target blocks it, or an earlier one: then the next pass has its ticks.
+    fn run_unless_blocked(&mut self, ticks: u32, visits_all: bool) -> io::Result<bool> {
+        let ticks_before = self.ticks;
+        let was_blocked = self.is_blocked;
+        self.is_blocked = self.copies.are_blocked();
+        if !self.is_blocked {
+            match self.run(ticks, visits_all) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.is_blocked = true,
+                result => return result.map(|()| true),
+            }
+        }
+        self.ticks = ticks_before;
+        if !was_blocked {
+            log::warn!("{BLOCKED}");
+        }
+        Ok(false)
+    }
+
     /// Runs a pass. `visits_all`: the map then has the ticks of all threads.
     fn run(&mut self, ticks: u32, visits_all: bool) -> io::Result<()> {
         self.passes = self.passes.wrapping_add(1);
@@ -162,7 +191,7 @@ impl WallPasses {
         self.ticks = pass.ticks_after();
         write(&self.pass, &pass)?;
         if let Some(scanner) = &mut self.scanner {
-            if !visits_all && scanner.scan(pass.number)? {
+            if !visits_all && scanner.scan(pass.number, self.copies)? {
                 return Ok(());
             }
             if scanner.has_scanned() {
@@ -171,7 +200,7 @@ impl WallPasses {
                 scanner.end_scans()?;
             }
         }
-        iterator_pass::run(self.link.as_fd())
+        iterator_pass::run_copying(self.link.as_fd(), self.copies)
     }
 
     fn period_ns(&self) -> u64 {
