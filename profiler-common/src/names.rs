@@ -20,10 +20,18 @@ pub const PROGRAM_FREE: &str = "process_free";
 pub const PROGRAM_WALL_PASS: &str = "wall_pass";
 /// Task iterator program: counts the ticks of threads that have not run since the last pass.
 pub const PROGRAM_WALL_SCAN: &str = "wall_scan";
+/// Task iterator program: as [`PROGRAM_WALL_PASS`], for kernels whose iterator cannot copy stacks.
+pub const PROGRAM_WALL_PASS_REQUESTING: &str = "wall_pass_requesting";
+/// Raw tracepoint program that user space runs: unwinds a stack that it has copied.
+pub const PROGRAM_UNWIND_COPIED: &str = "unwind_copied";
 /// Tracepoint program: begins and ends the waits of off-CPU time.
 pub const PROGRAM_OFF_CPU_SWITCH: &str = "off_cpu_switch";
+/// As [`PROGRAM_OFF_CPU_SWITCH`]: user stacks by `bpf_get_stack`.
+pub const PROGRAM_OFF_CPU_SWITCH_FP: &str = "off_cpu_switch_fp";
 /// Tracepoint program: notes when, and by whom, a thread is woken.
 pub const PROGRAM_OFF_CPU_WAKE: &str = "off_cpu_wake";
+/// As [`PROGRAM_OFF_CPU_WAKE`]: user stacks by `bpf_get_stack`.
+pub const PROGRAM_OFF_CPU_WAKE_FP: &str = "off_cpu_wake_fp";
 /// Task iterator program: a pass over threads whose wait lacks its stacks.
 pub const PROGRAM_OFF_CPU_PASS: &str = "off_cpu_pass";
 /// perf_event program: samples a software or hardware event.
@@ -74,6 +82,10 @@ pub const MAP_WALL_SCAN: &str = "WALL_SCAN";
 pub const MAP_SCANNED_THREADS: &str = "SCANNED_THREADS";
 /// Address of a task -> [`WaitingThread`](super::wall::WaitingThread).
 pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
+/// Index -> [`StackRequest`](super::requested_stack::StackRequest).
+pub const MAP_STACK_REQUESTS: &str = "STACK_REQUESTS";
+/// One value, a [`CopiedStack`](super::requested_stack::CopiedStack).
+pub const MAP_COPIED_STACK: &str = "COPIED_STACK";
 /// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).
 pub const MAP_OFF_CPU_THREADS: &str = "OFF_CPU_THREADS";
 /// Index of an event -> its [`EventCounts`](super::event::EventCounts).

@@ -92,7 +92,10 @@ pub struct WaitRecord {
 /// A pass over the threads, written before it begins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
 pub struct WallPass {
     /// The number of the pass.
     pub number: u32,
@@ -106,6 +109,10 @@ pub struct WallPass {
     pub ticks_before: u64,
     /// The time between two ticks, nanoseconds.
     pub period_ns: u64,
+    /// The number of [`StackRequest`](crate::requested_stack::StackRequest)s that the pass has made.
+    pub requests: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 impl WallPass {
@@ -256,7 +263,7 @@ pub const RDONLY_CAST: i32 = 1 << 20;
 const _: () = assert!(size_of::<WaitingThread>() == 96);
 const _: () = assert!(size_of::<WaitRecord>() == 104);
 const _: () = assert!(size_of::<ScannedThread>() == 32);
-const _: () = assert!(size_of::<WallPass>() == 32);
+const _: () = assert!(size_of::<WallPass>() == 40);
 const _: () = assert!(
     size_of::<WallScan>() == 56 + 4 * MAX_CHANGED_THREADS + 8 * (LINKED_WORDS + STATE_WORDS + SCAN_GROUP)
 );

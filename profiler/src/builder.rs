@@ -124,7 +124,7 @@ impl Builder {
     }
 
     /// Also samples each thread of the target at this frequency, hertz, whether it runs or waits: the event `wall`, whose
-    /// samples have a [`ThreadState`](crate::profile::ThreadState). Needs Linux 5.18 with BTF.
+    /// samples have a [`ThreadState`](crate::profile::ThreadState). Needs a kernel with BTF.
     pub fn wall_clock_hz(mut self, frequency_hz: u64) -> Self {
         self.settings.wall_hz = Some(frequency_hz);
         self
@@ -132,8 +132,8 @@ impl Builder {
 
     /// Also records each wait of a thread of the target that is at least as long as `min_block`, from its switch off a CPU to
     /// its switch onto one: the event `off-cpu`, whose values are nanoseconds, and whose samples have a
-    /// [`ThreadState`](crate::profile::ThreadState). `wakers`: with the stack of the thread that ended the wait. Needs Linux
-    /// 5.17 with BTF.
+    /// [`ThreadState`](crate::profile::ThreadState). `wakers`: with the stack of the thread that ended the wait. Needs a
+    /// kernel with BTF.
     pub fn off_cpu(mut self, min_block: Duration, wakers: bool) -> Self {
         self.settings.off_cpu = Some(OffCpu { min_block, wakers, only_disk: false });
         self
@@ -141,7 +141,7 @@ impl Builder {
 
     /// Also records the waits of threads of the target for block and file I/O, of any length: the event `io`, whose values are
     /// nanoseconds. They are the waits in the state [`Disk`](crate::profile::ThreadState::Disk), from the switch off a CPU to the
-    /// wakeup. Replaces [`off_cpu`](Self::off_cpu). Needs Linux 5.17 with BTF.
+    /// wakeup. Replaces [`off_cpu`](Self::off_cpu). Needs a kernel with BTF.
     pub fn io_waits(mut self) -> Self {
         self.settings.off_cpu = Some(OffCpu { min_block: Duration::ZERO, wakers: false, only_disk: true });
         self

@@ -11,6 +11,7 @@ use profiler_common::{
     Counter, EPILOGUE_CACHE_CAPACITY, StackId,
     event::EventCounts,
     off_cpu::OffCpuThread,
+    requested_stack::{CopiedStack, StackRequest},
     unwind::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
@@ -142,7 +143,7 @@ pub(crate) static EPILOGUES: Array<CachedEpilogue> = Array::with_max_entries(EPI
 #[map]
 pub(crate) static TAIL_CALLS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
-/// Written by user space before each pass; read by the pass.
+/// Written by user space before each pass; read by the pass, which counts its stack requests.
 /// 0 -> the pass that begins.
 /// When full: cannot be, it has one entry.
 #[map]
@@ -173,6 +174,19 @@ pub(crate) static SCANNED_THREADS: Array<ScannedThread> = Array::with_max_entrie
 /// When full: the ticks of a thread that has no entry are lost and counted.
 #[map]
 pub(crate) static WAITING_THREADS: HashMap<u64, WaitingThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written by passes; read by user space after each, and by the program that unwinds copied stacks.
+/// Index -> a thread whose user stack is to be copied.
+/// The loader sets the size.
+/// When full: the ticks of further threads are lost and counted.
+#[map]
+pub(crate) static STACK_REQUESTS: Array<StackRequest> = Array::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written by user space before each run of the program that unwinds copied stacks; read by the program, which notes what it lacks.
+/// 0 -> the copied part of a stack.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static COPIED_STACK: Array<CopiedStack> = Array::with_max_entries(1, 0);
 
 /// Written by the programs of off-CPU time; read by user space.
 /// Address of a `task_struct` -> the wait of the thread. The entry of a thread that exits is removed at its last switch.

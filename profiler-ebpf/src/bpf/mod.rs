@@ -15,6 +15,7 @@ mod off_cpu_pass;
 mod pid_namespace;
 mod process_events;
 mod programs;
+mod requested_stacks;
 mod ring_buffer;
 mod sample;
 mod scratch;

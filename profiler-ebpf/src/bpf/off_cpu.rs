@@ -19,6 +19,7 @@ use super::{
     clock,
     config::get,
     counters::{add, count},
+    kernel_memory::read,
     maps::{OFF_CPU_SCRATCH, OFF_CPU_THREADS},
     pid_namespace::{TaskIds, current_task_ids},
     ring_buffer::{Wakeup, send},
@@ -45,8 +46,10 @@ pub(crate) struct Switch {
 }
 
 /// Begins the wait of the task that leaves the CPU, which is still the running one, and ends that of the next task.
+///
+/// `UNWINDS`, here and below: the kernel has `bpf_loop`, for the unwinder; else `bpf_get_stack` captures user stacks.
 #[inline(always)]
-pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
+pub(crate) fn switch<const UNWINDS: bool>(context: *mut c_void, switch: &Switch) {
     // Most switches are between tasks of other processes: they cost two comparisons.
     let (leaves, arrives) = (may_be_target(switch.previous), may_be_target(switch.next));
     if !leaves && !arrives {
@@ -54,7 +57,7 @@ pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
     }
     let now_ns = clock::now_ns();
     if leaves {
-        begin_wait(context, switch, now_ns);
+        begin_wait::<UNWINDS>(context, switch, now_ns);
     }
     if arrives {
         end_wait(switch.next, now_ns);
@@ -62,7 +65,7 @@ pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
 }
 
 #[inline(always)]
-fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
+fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns: u64) {
     let task = switch.previous as u64;
     let Some(state) = wait_state(switch.previous) else {
         // It exits, and has neither an address space nor, perhaps, an id. Fails for a thread that never left a CPU before.
@@ -102,7 +105,7 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     write_time(&mut thread.woken_ns, if runnable.is_some() { now_ns } else { 0 });
     // From here on, another CPU can wake the thread.
     write_time(&mut thread.since_ns, now_ns);
-    capture_user_stack(context, &mut off_cpu.scratch, thread, now_ns);
+    capture_user_stack::<UNWINDS>(context, &mut off_cpu.scratch, thread, now_ns);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
 }
 
@@ -131,25 +134,38 @@ fn thread_entry(task: u64, off_cpu: &mut OffCpuScratch) -> Option<&'static mut O
 
 /// Captures the user stack of the running task, unless the overhead limit is reached, or the ring buffer is full.
 #[inline(always)]
-fn capture_user_stack(context: *mut c_void, scratch: &mut Scratch, thread: &mut OffCpuThread, now_ns: u64) {
+fn capture_user_stack<const UNWINDS: bool>(
+    context: *mut c_void,
+    scratch: &mut Scratch,
+    thread: &mut OffCpuThread,
+    now_ns: u64,
+) {
     if !scratch.governor.begin_wait(now_ns, get!(max_overhead), thread.previous_ns) {
         return;
     }
     thread.has_stacks = 1;
     if get!(user_stacks) != 0 {
         let ids = TaskIds { pid: thread.pid, tid: thread.tid };
-        match unwind(context, scratch, ids, now_ns) {
+        match user_stack::<UNWINDS>(context, scratch, ids, now_ns) {
             Ok(stack) => thread.user_stack = stack,
             Err(_) => thread.has_stacks = 0,
         }
-        thread.is_cut = u32::from(scratch.unwind.is_cut());
+        thread.is_cut = u32::from(UNWINDS && scratch.unwind.is_cut());
     }
     end_stack(scratch, now_ns);
 }
 
-/// Unwinds the user stack of the running task, which has entered the kernel.
+/// The user stack of the running task, which has entered the kernel.
 #[inline(always)]
-fn unwind(context: *mut c_void, scratch: &mut Scratch, ids: TaskIds, now_ns: u64) -> Result<u64, Counter> {
+fn user_stack<const UNWINDS: bool>(
+    context: *mut c_void,
+    scratch: &mut Scratch,
+    ids: TaskIds,
+    now_ns: u64,
+) -> Result<u64, Counter> {
+    if !UNWINDS {
+        return stack_capture::capture(context, scratch, Side::User);
+    }
     scratch.sample.pid = ids.pid;
     scratch.sample.tid = ids.tid;
     scratch.sample.time_ns = now_ns;
@@ -206,7 +222,7 @@ fn send_record(off_cpu: &mut OffCpuScratch) {
 
 /// Notes that a task is woken by the running one.
 #[inline(always)]
-pub(crate) fn wake(context: *mut c_void, task: *mut task_struct) {
+pub(crate) fn wake<const UNWINDS: bool>(context: *mut c_void, task: *mut task_struct) {
     if !may_be_target(task) {
         return;
     }
@@ -221,13 +237,13 @@ pub(crate) fn wake(context: *mut c_void, task: *mut task_struct) {
     thread.woken_state = runnable_state(task) as u32;
     write_time(&mut thread.woken_ns, now_ns);
     if get!(off_cpu.wakers) != 0 && now_ns.saturating_sub(since_ns) >= get!(off_cpu.min_block_ns) {
-        capture_waker(context, &mut thread.waker, now_ns);
+        capture_waker::<UNWINDS>(context, &mut thread.waker, now_ns);
     }
 }
 
 /// Captures the stacks of the running task as those of a waker.
 #[inline(always)]
-fn capture_waker(context: *mut c_void, waker: &mut Waker, now_ns: u64) {
+fn capture_waker<const UNWINDS: bool>(context: *mut c_void, waker: &mut Waker, now_ns: u64) {
     let Some(ids) = current_task_ids() else { return };
     let Some(off_cpu) = off_cpu_scratch() else { return };
     let scratch = &mut off_cpu.scratch;
@@ -240,9 +256,10 @@ fn capture_waker(context: *mut c_void, waker: &mut Waker, now_ns: u64) {
         waker.kernel_stack = stack_capture::capture(context, scratch, Side::Kernel).unwrap_or(0);
     }
     // SAFETY: the helper has no arguments and cannot fail.
-    let is_user_task = !is_kernel_thread(unsafe { helpers::bpf_get_current_task_btf() });
-    if get!(user_stacks) != 0 && is_user_task {
-        waker.user_stack = unwind(context, scratch, ids, now_ns).unwrap_or(0);
+    let task = unsafe { helpers::bpf_get_current_task() };
+    let address_space: Option<u64> = read(task, get!(wall.task_mm));
+    if get!(user_stacks) != 0 && address_space != Some(0) {
+        waker.user_stack = user_stack::<UNWINDS>(context, scratch, ids, now_ns).unwrap_or(0);
     }
     waker.pid = ids.pid;
     end_stack(scratch, now_ns);

@@ -16,7 +16,7 @@ use super::{
     counters::count,
     event,
     off_cpu::{self, Switch},
-    off_cpu_pass, process_events, sample, wall, wall_scan,
+    off_cpu_pass, process_events, requested_stacks, sample, wall, wall_scan,
 };
 
 /// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
@@ -129,9 +129,28 @@ extern "C" fn wall_pass(context: *mut c_void) -> i32 {
     // SAFETY: the second word of the context is the task.
     let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
     if !task.is_null() {
-        wall::sample_thread(task);
+        wall::sample_thread::<true>(task);
     }
     0
+}
+
+/// As [`wall_pass`], for kernels whose iterator cannot copy stacks.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+extern "C" fn wall_pass_requesting(context: *mut c_void) -> i32 {
+    // SAFETY: the second word of the context is the task.
+    let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
+    if !task.is_null() {
+        wall::sample_thread::<false>(task);
+    }
+    0
+}
+
+/// Runs when user space has copied a part of a stack.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/copied")]
+extern "C" fn unwind_copied(_context: *mut c_void) -> i32 {
+    requested_stacks::unwind_copied() as i32
 }
 
 /// Runs once, at the leader of the process that is scanned.
@@ -150,17 +169,29 @@ extern "C" fn wall_scan(context: *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tp_btf/sched_switch")]
 extern "C" fn off_cpu_switch(context: *mut c_void) -> i32 {
+    off_cpu::switch::<true>(context, &switch_arguments(context));
+    0
+}
+
+/// As [`off_cpu_switch`]: user stacks by `bpf_get_stack`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tp_btf/sched_switch")]
+extern "C" fn off_cpu_switch_fp(context: *mut c_void) -> i32 {
+    off_cpu::switch::<false>(context, &switch_arguments(context));
+    0
+}
+
+#[inline(always)]
+fn switch_arguments(context: *mut c_void) -> Switch {
     let arguments = context.cast::<*mut task_struct>();
     // SAFETY: the arguments are whether it is a preemption, the previous and the next task.
-    let switch = unsafe {
+    unsafe {
         Switch {
             is_preemption: *context.cast::<u64>() != 0,
             previous: *arguments.add(1),
             next: *arguments.add(2),
         }
-    };
-    off_cpu::switch(context, &switch);
-    0
+    }
 }
 
 /// Runs at `sched_waking`, with interrupts disabled, in the task that wakes another.
@@ -168,7 +199,16 @@ extern "C" fn off_cpu_switch(context: *mut c_void) -> i32 {
 #[unsafe(link_section = "tp_btf/sched_waking")]
 extern "C" fn off_cpu_wake(context: *mut c_void) -> i32 {
     // SAFETY: the argument is the task that is woken.
-    off_cpu::wake(context, unsafe { *context.cast::<*mut task_struct>() });
+    off_cpu::wake::<true>(context, unsafe { *context.cast::<*mut task_struct>() });
+    0
+}
+
+/// As [`off_cpu_wake`]: user stacks by `bpf_get_stack`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tp_btf/sched_waking")]
+extern "C" fn off_cpu_wake_fp(context: *mut c_void) -> i32 {
+    // SAFETY: the argument is the task that is woken.
+    off_cpu::wake::<false>(context, unsafe { *context.cast::<*mut task_struct>() });
     0
 }
 

@@ -1,98 +1,75 @@
 //! A part of the stack of another task, copied at once.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr::read_volatile};
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
+use profiler_common::requested_stack::{PART_WORDS, StackPart};
 use profiler_ebpf::unwind_step::StackMemory;
 
 use super::{config::get, kernel_memory::read};
 
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
-const COPY_WORDS: usize = 1024;
-const COPY_BYTES: u64 = COPY_WORDS as u64 * WORD_BYTES;
-const PAGE_BYTES: u64 = 4096;
+const PART_BYTES: u64 = PART_WORDS as u64 * WORD_BYTES;
 
-/// A copy of a part of a stack.
-#[repr(C)]
-pub(crate) struct StackCopy {
-    /// The address of the first word.
-    pub(crate) start: u64,
-    /// The number of bytes that were copied.
-    pub(crate) bytes: u64,
-    /// The address of the last read outside of the copy; 0 where there was none.
-    pub(crate) wanted: u64,
-    pub(crate) words: [u64; COPY_WORDS],
-}
-
-impl StackCopy {
-    /// Copies the part from the wanted address on. False where it is not readable, or not anonymous memory: a page of a mapped
-    /// file is read from a file system, which may never answer.
-    #[inline(always)]
-    pub(crate) fn fill(&mut self, task: *mut task_struct) -> bool {
-        let start = self.wanted;
-        self.wanted = 0;
-        self.start = start;
-        self.bytes = 0;
-        // At the end of the stack the rest of a page is readable and no more.
-        let rest_of_page = PAGE_BYTES - (start & (PAGE_BYTES - 1));
-        let anonymous_end = anonymous_end(task, start);
-        for bytes in [COPY_BYTES, rest_of_page] {
-            if bytes > anonymous_end.saturating_sub(start) {
-                continue;
-            }
-            let words = (&raw mut self.words).cast();
-            // SAFETY: the destination has the size given; the helper checks the source.
-            let result =
-                unsafe { helpers::bpf_copy_from_user_task(words, bytes as u32, start as *const _, task, 0) };
-            if result == 0 {
-                self.bytes = bytes;
-                return true;
-            }
-        }
-        false
-    }
-}
-
-/// The end of the anonymous memory that contains an address; 0 where it is other memory.
+/// Copies the part from the wanted address on. False where it is not readable, or not anonymous memory: a page of a mapped file is
+/// read from a file system, which may never answer.
 #[inline(always)]
-fn anonymous_end(task: *mut task_struct, address: u64) -> u64 {
-    const BUSY: i64 = -16;
-    /// The helper does not wait for the lock of the address space.
-    const ATTEMPTS: u32 = 4;
-    let mut end = 0_u64;
-    for _ in 0..ATTEMPTS {
-        let (callback, context) = (note_anonymous_end as *mut c_void, (&raw mut end).cast());
-        // SAFETY: the callback has the type that the helper calls, and the number outlives the call.
-        if unsafe { helpers::bpf_find_vma(task, address, callback, context, 0) } != BUSY {
-            break;
-        }
+pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct) -> bool {
+    part.start = part.wanted;
+    part.wanted = 0;
+    part.bytes = 0;
+    let start = part.start;
+    let mut state: *mut StackPart = part;
+    let (callback, context) = (note_anonymous_bytes as *mut c_void, (&raw mut state).cast());
+    // SAFETY: the callback has the type that the helper calls, and the state outlives the call.
+    unsafe { helpers::bpf_find_vma(task, start, callback, context, 0) };
+    // SAFETY: the pointer is that of the reference.
+    let part = unsafe { &mut *state };
+    // VERIFIER: from the map, so that the paths through the callback meet again.
+    // SAFETY: the field of a live map value.
+    let bytes = unsafe { read_volatile(&raw const part.bytes) }.min(PART_BYTES);
+    part.bytes = 0;
+    if bytes == 0 {
+        return false;
     }
-    end
+    let words = (&raw mut part.words).cast();
+    // SAFETY: the destination has at least the size given; the helper checks the source.
+    let result = unsafe { helpers::bpf_copy_from_user_task(words, bytes as u32, start as *const _, task, 0) };
+    if result == 0 {
+        part.bytes = bytes;
+    }
+    result == 0
 }
 
-/// The callback of `bpf_find_vma`: notes the end of a VMA without a file whose page faults the kernel handles.
+/// The callback of `bpf_find_vma`, which is not called where another thread changes the address space: notes the number of bytes
+/// from the start of the part to the end of a VMA without a file, whose page faults the kernel handles.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn note_anonymous_end(_task: *mut task_struct, vma: *mut c_void, end: *mut u64) -> i64 {
+extern "C" fn note_anonymous_bytes(
+    _task: *mut task_struct,
+    vma: *mut c_void,
+    part: *mut *mut StackPart,
+) -> i64 {
+    // SAFETY: the helper was given the address of a pointer to the part.
+    let part = unsafe { &mut **part };
     let vma = vma as u64;
     let file: Option<u64> = read(vma, get!(wall.vma_file));
     let userfaultfd = get!(wall.vma_userfaultfd);
     let fault_handler: Option<u64> = if userfaultfd == 0 { Some(0) } else { read(vma, userfaultfd) };
     if file == Some(0) && fault_handler == Some(0) {
-        let end_address = read(vma, get!(wall.vma_end)).unwrap_or(0);
-        // SAFETY: the helper was given the address of a number.
-        unsafe { *end = end_address };
+        let end: u64 = read(vma, get!(wall.vma_end)).unwrap_or(0);
+        part.bytes = end.saturating_sub(part.start);
     }
     0
 }
 
 /// The stack of another task, read from a copy. A read outside of the copy fails, and its address is then wanted.
-pub(crate) struct CopiedStack(pub(crate) *mut StackCopy);
+pub(crate) struct CopiedMemory(pub(crate) *mut StackPart);
 
 /// The index of a word that is not in the copy.
 const MISSING: usize = usize::MAX;
 
-impl CopiedStack {
+impl CopiedMemory {
     #[inline(always)]
     fn index_of(&self, address: u64, bytes: u64) -> usize {
         // SAFETY: the copy is part of a live map value, and passes run one after another.
@@ -111,11 +88,11 @@ impl CopiedStack {
         // SAFETY: as above.
         let words = unsafe { &raw const (*self.0).words }.cast::<u64>();
         // SAFETY: the mask keeps the index within the array.
-        unsafe { *words.add(index & (COPY_WORDS - 1)) }
+        unsafe { *words.add(index & (PART_WORDS - 1)) }
     }
 }
 
-impl StackMemory for CopiedStack {
+impl StackMemory for CopiedMemory {
     #[inline(always)]
     fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
         let index = self.index_of(address, 2 * WORD_BYTES);

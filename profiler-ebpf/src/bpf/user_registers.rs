@@ -56,8 +56,15 @@ pub(crate) fn registers_at_kernel_entry() -> Option<Registers> {
 /// The user registers of a task that is not on a CPU.
 #[inline(always)]
 pub(crate) fn registers_of_task(task: *mut task_struct) -> Option<Registers> {
-    // SAFETY: the verifier knows that it is a task.
-    read_pt_regs(unsafe { helpers::bpf_task_pt_regs(task) } as u64)
+    let source = get!(user_registers_source);
+    if source == UserRegistersSource::PtRegsHelper as u32 {
+        // SAFETY: the verifier knows that it is a task.
+        read_pt_regs(unsafe { helpers::bpf_task_pt_regs(task) } as u64)
+    } else if source == UserRegistersSource::TaskStack as u32 {
+        read_pt_regs(pt_regs_on_stack(task as u64)?)
+    } else {
+        None
+    }
 }
 
 /// Whether the task is in execve(2) or execveat(2), after a tick that interrupted kernel mode.
@@ -83,11 +90,17 @@ fn pt_regs_of_task() -> Option<u64> {
     } else if source == UserRegistersSource::TaskStack as u32 {
         // SAFETY: the helper has no arguments and cannot fail.
         let task = unsafe { helpers::bpf_get_current_task() };
-        let stack: u64 = kernel_memory::read(task, get!(task_stack))?;
-        Some(stack + u64::from(get!(stack_pt_regs)))
+        pt_regs_on_stack(task)
     } else {
         None
     }
+}
+
+/// The address of the `pt_regs` at the end of a task's kernel stack.
+#[inline(always)]
+fn pt_regs_on_stack(task: u64) -> Option<u64> {
+    let stack: u64 = kernel_memory::read(task, get!(task_stack))?;
+    Some(stack + u64::from(get!(stack_pt_regs)))
 }
 
 #[inline(always)]

@@ -3,13 +3,15 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
-use profiler_common::{Counter, MAX_FRAMES, OVERHEAD_SHARE_BITS, StackId, unwind::StackEndReason};
+use profiler_common::{
+    Counter, MAX_FRAMES, OVERHEAD_SHARE_BITS, StackId, requested_stack::StackPart, unwind::StackEndReason,
+};
 
 use super::{
     config::get,
     scratch::{Scratch, UnwindState},
     stack_capture,
-    stack_copy::{CopiedStack, StackCopy},
+    stack_copy::{self, CopiedMemory},
     unwinder,
     user_registers::registers_of_task,
     waiting_task::{WaitingTask, load},
@@ -19,7 +21,7 @@ use super::{
 #[repr(C)]
 pub(crate) struct PassScratch {
     pub(crate) scratch: Scratch,
-    pub(crate) copy: StackCopy,
+    pub(crate) part: StackPart,
 }
 
 /// The stacks of a task that waits.
@@ -43,14 +45,7 @@ pub(crate) fn capture(
     pass: &mut PassScratch,
     now_ns: u64,
 ) -> Result<WaitingStacks, Counter> {
-    pass.scratch.sample.pid = found.ids.pid;
-    pass.scratch.sample.tid = found.ids.tid;
-    pass.scratch.sample.time_ns = now_ns;
-    let kernel = if get!(kernel_stacks) != 0 {
-        stack_capture::capture_of_task(task, &mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)?
-    } else {
-        0
-    };
+    let kernel = capture_kernel_stack(task, found, &mut pass.scratch, now_ns)?;
     let user = if get!(user_stacks) != 0 { unwind(task, pass)? } else { 0 };
     // A thread that ran meanwhile changed its stack while it was read.
     if !found.still_waits() {
@@ -58,6 +53,26 @@ pub(crate) fn capture(
     }
     let is_cut = get!(user_stacks) != 0 && pass.scratch.unwind.is_cut();
     Ok(WaitingStacks { kernel, user, is_cut })
+}
+
+/// Begins the stacks of a task, and captures that of the kernel; 0 where kernel stacks are not wanted.
+///
+/// # Errors
+/// The counter of the loss.
+#[inline(always)]
+pub(crate) fn capture_kernel_stack(
+    task: *mut task_struct,
+    found: &WaitingTask,
+    scratch: &mut Scratch,
+    now_ns: u64,
+) -> Result<StackId, Counter> {
+    scratch.sample.pid = found.ids.pid;
+    scratch.sample.tid = found.ids.tid;
+    scratch.sample.time_ns = now_ns;
+    if get!(kernel_stacks) == 0 {
+        return Ok(0);
+    }
+    stack_capture::capture_of_task(task, scratch).map_err(|_| Counter::WallLostRingBuffer)
 }
 
 /// The most parts of a stack that are copied.
@@ -69,22 +84,19 @@ const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 /// Unwinds the user stack and returns its id; 0 if the task has no user stack.
 #[inline(always)]
 fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Counter> {
-    pass.scratch.unwind.depth = 0;
-    pass.scratch.unwind.end_reason = UnwindState::RUNNING;
+    begin_user_stack(&mut pass.scratch);
     pass.scratch.vma_search.mm = load(task, get!(wall.task_mm));
-    // Passes have no limit of their own: user space spaces them.
-    pass.scratch.governor.begin_sample(pass.scratch.sample.time_ns, 1 << OVERHEAD_SHARE_BITS);
     let Some(registers) = registers_of_task(task) else { return Ok(0) };
     if !unwinder::begin_at(registers, &mut pass.scratch) {
         return Ok(0);
     }
-    pass.copy.wanted = registers.stack_pointer;
+    pass.part.wanted = registers.stack_pointer;
     let mut state: *mut PassScratch = pass;
     // Bound: see its definition.
     for _ in 0..MAX_COPIES {
         // SAFETY: the scratch outlives the loop.
         let pass = unsafe { &mut *state };
-        if !pass.copy.fill(task) {
+        if !stack_copy::copy(&mut pass.part, task) {
             if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
                 pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
             }
@@ -97,7 +109,7 @@ fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Cou
         }
         // SAFETY: as above.
         let pass = unsafe { &mut *state };
-        if pass.copy.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason) {
+        if pass.part.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason) {
             break;
         }
     }
@@ -106,20 +118,29 @@ fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Cou
     unwinder::finish(&mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)
 }
 
+/// Begins a user stack without frames.
+#[inline(always)]
+pub(crate) fn begin_user_stack(scratch: &mut Scratch) {
+    scratch.unwind.depth = 0;
+    scratch.unwind.end_reason = UnwindState::RUNNING;
+    // Passes have no limit of their own: user space spaces them.
+    scratch.governor.begin_sample(scratch.sample.time_ns, 1 << OVERHEAD_SHARE_BITS);
+}
+
 /// The callback of `bpf_loop`: unwinds one frame; 1 ends the loop, also where a further part of the stack is needed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_waiting_frame(_iteration: u64, state: *mut *mut PassScratch) -> i64 {
     // SAFETY: the loop was given the address of a pointer to the scratch.
     let pass = unsafe { &mut **state };
-    pass.copy.wanted = 0;
-    let stack = CopiedStack(&raw mut pass.copy);
+    pass.part.wanted = 0;
+    let stack = CopiedMemory(&raw mut pass.part);
     i64::from(!unwinder::unwind_frame::<false>(&mut pass.scratch, &stack))
 }
 
 /// Whether a stack ended at memory that was not copied.
 #[inline(always)]
-fn is_unreadable(end_reason: u32) -> bool {
+pub(crate) fn is_unreadable(end_reason: u32) -> bool {
     end_reason == StackEndReason::UnreadableStack as u32
         || end_reason == StackEndReason::BrokenFramePointer as u32
 }

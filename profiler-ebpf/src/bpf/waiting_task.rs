@@ -182,9 +182,10 @@ fn is_displaced(task: *mut task_struct) -> bool {
     let queued = arrival + size_of::<u64>() as u32;
     // SAFETY: the helpers have no arguments and cannot fail.
     let (own_task, own_cpu) =
-        unsafe { (helpers::bpf_get_current_task_btf(), helpers::bpf_get_smp_processor_id()) };
+        unsafe { (helpers::bpf_get_current_task(), helpers::bpf_get_smp_processor_id()) };
     let is_on_own_cpu = load::<u32>(task, get!(wall.task_cpu)) == own_cpu;
-    is_on_own_cpu && load::<u64>(task, queued) >= load::<u64>(own_task, arrival)
+    is_on_own_cpu
+        && read::<u64>(own_task, arrival).is_some_and(|arrival| load::<u64>(task, queued) >= arrival)
 }
 
 /// The context switches of a task, voluntary and not.

@@ -15,6 +15,7 @@ use super::{
     counters::add,
     kernel_memory::read,
     maps::{WAITING_THREADS, WALL_PASS, WALL_SCAN, WALL_SCRATCH},
+    requested_stacks,
     ring_buffer::{Wakeup, send},
     waiting_stacks::{self, PassScratch},
     waiting_task::{WaitingTask, load, waiting_task},
@@ -28,9 +29,13 @@ pub(crate) struct WallScratch {
 }
 
 /// Samples a thread of the target that is not on a CPU. The counters of losses are in ticks.
+///
+/// `COPIES_STACKS`: the program can copy the stack of another task; else it requests a copy.
 #[inline(always)]
-pub(crate) fn sample_thread(task: *mut task_struct) {
-    let Some(pass) = WALL_PASS.get(0) else { return };
+pub(crate) fn sample_thread<const COPIES_STACKS: bool>(task: *mut task_struct) {
+    let Some(pass) = WALL_PASS.get_ptr_mut(0) else { return };
+    // SAFETY: passes run one after another.
+    let pass = unsafe { &mut *pass };
     count_visit();
     let Some(found) = waiting_task(task) else { return };
     if let Some(known) = known_thread(task as u64) {
@@ -40,11 +45,22 @@ pub(crate) fn sample_thread(task: *mut task_struct) {
         }
         send_wait(known, *pass);
     }
-    if let Err(counter) = capture(task, &found, *pass) {
-        let ticks = u64::from(pass.ticks);
-        add(Counter::WallTicks, ticks);
-        add(counter, ticks);
+    let captured = if COPIES_STACKS {
+        capture(task, &found, *pass)
+    } else {
+        requested_stacks::request(task, &found, pass)
+    };
+    if let Err(counter) = captured {
+        count_lost(counter, *pass);
     }
+}
+
+/// Counts the ticks of a thread without a sample.
+#[inline(always)]
+pub(crate) fn count_lost(counter: Counter, pass: WallPass) {
+    let ticks = u64::from(pass.ticks);
+    add(Counter::WallTicks, ticks);
+    add(counter, ticks);
 }
 
 #[inline(always)]
@@ -117,26 +133,45 @@ fn capture(task: *mut task_struct, found: &WaitingTask, pass: WallPass) -> Resul
     let wall = wall_scratch().ok_or(Counter::WallLostAwake)?;
     let now_ns = now_ns();
     let stacks = waiting_stacks::capture(task, found, &mut wall.pass, now_ns)?;
-    // Field by field, in the scratch: the BPF stack has 512 bytes.
     let thread = &mut wall.record.thread;
+    fill_thread(thread, task, found, pass);
     thread.time_ns = now_ns;
-    thread.start_time = found.start_time;
-    thread.switches = found.switches;
     thread.kernel_stack = stacks.kernel;
     thread.user_stack = stacks.user;
+    thread.is_cut = u32::from(stacks.is_cut);
+    remember(task as u64, thread)
+}
+
+/// Fills in what the pass knows without the stacks. Field by field, in the scratch: the BPF stack has 512 bytes.
+#[inline(always)]
+pub(crate) fn fill_thread(
+    thread: &mut WaitingThread,
+    task: *mut task_struct,
+    found: &WaitingTask,
+    pass: WallPass,
+) {
+    thread.start_time = found.start_time;
+    thread.switches = found.switches;
     thread.pid = found.ids.pid;
     thread.tid = found.ids.tid;
     thread.state = found.state;
     thread.cpu = load(task, get!(wall.task_cpu));
     thread.found_ticks = pass.ticks_after();
     thread.recorded_ticks = pass.ticks_before;
-    thread.is_cut = u32::from(stacks.is_cut);
     thread.comm = read(task as u64, get!(wall.task_comm)).unwrap_or_default();
-    WAITING_THREADS.insert(&(task as u64), thread, 0).map_err(|_| Counter::WallLostThread)
+}
+
+/// Remembers a thread until it runs.
+///
+/// # Errors
+/// The counter of the loss.
+#[inline(always)]
+pub(crate) fn remember(task: u64, thread: &WaitingThread) -> Result<(), Counter> {
+    WAITING_THREADS.insert(&task, thread, 0).map_err(|_| Counter::WallLostThread)
 }
 
 #[inline(always)]
-fn wall_scratch() -> Option<&'static mut WallScratch> {
+pub(crate) fn wall_scratch() -> Option<&'static mut WallScratch> {
     let scratch = WALL_SCRATCH.get_ptr_mut(0)?;
     // SAFETY: passes run one after another.
     Some(unsafe { &mut *scratch })

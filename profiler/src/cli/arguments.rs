@@ -181,7 +181,7 @@ pub(super) struct SamplingArguments {
     #[arg(short = 'F', long, value_name = "HZ")]
     frequency: Option<u64>,
     /// Sample every thread of the target at this frequency, whether it runs or waits [default: 49]; with -F, CPU samples are
-    /// taken as well. Needs Linux 5.18 with BTF
+    /// taken as well. Needs a kernel with BTF
     #[arg(
         long,
         value_name = "HZ",
@@ -192,7 +192,7 @@ pub(super) struct SamplingArguments {
     )]
     wall: Option<u64>,
     /// Record each wait of the target's threads, from the switch off a CPU to the switch onto one; with -F, CPU samples are
-    /// taken as well. Needs Linux 5.17 with BTF
+    /// taken as well. Needs a kernel with BTF
     #[arg(long, conflicts_with = "capture")]
     off_cpu: bool,
     /// Count shorter waits, and record them not: 100us, 20ms, 0
@@ -202,7 +202,7 @@ pub(super) struct SamplingArguments {
     #[arg(long, requires = "off_cpu")]
     wakers: bool,
     /// Show where threads wait for block and file I/O: each wait in the state disk, with its length; with -F, CPU samples are
-    /// taken as well. Needs Linux 5.17 with BTF
+    /// taken as well. Needs a kernel with BTF
     #[arg(long, conflicts_with_all = ["capture", "off_cpu"])]
     io: bool,
     /// Record what .NET runtimes report, beside the samples: default (gc, threadpool, exceptions, contention), alloc, jit,

@@ -4,6 +4,7 @@
 //! relocates the object, and this module loads it.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -111,7 +112,8 @@ struct BtfLoad {
 #[derive(Default)]
 struct ProgramRun {
     program_fd: u32,
-    result: u32,
+    /// What the program returned, written by the kernel.
+    result: Cell<u32>,
     data_size_in: u32,
     data_size_out: u32,
     data_in: u64,
@@ -465,11 +467,13 @@ fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'
     attributes
 }
 
-/// Runs a program of type [`ProgramType::Syscall`] once.
-pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
+/// Runs a program of type [`ProgramType::Syscall`], or a raw tracepoint program that does not use its arguments (from Linux 5.10
+/// on), once, and returns its result.
+pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
     let attributes = ProgramRun { program_fd: raw(program), ..ProgramRun::default() };
     // SAFETY: the attributes hold no address.
-    unsafe { bpf(Command::ProgramTestRun, &attributes) }.map(drop)
+    unsafe { bpf(Command::ProgramTestRun, &attributes) }?;
+    Ok(attributes.result.get())
 }
 
 /// The last lines of a verifier log, which contain the error and its statistics.

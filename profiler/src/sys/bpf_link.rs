@@ -66,7 +66,7 @@ struct RawTracepointOpen {
     reserved: u32,
 }
 
-/// Which tasks an iterator visits. Kernels before 6.1 visit all of them.
+/// Which tasks an iterator visits. Kernels before 6.1 visit all of them, and older ones know no selection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IteratedTasks {
     All,
@@ -89,7 +89,12 @@ pub(crate) fn attach_task_iterator(program: BorrowedFd<'_>, tasks: IteratedTasks
         ..LinkCreate::default()
     };
     // SAFETY: the address is of a live structure of the size given, or null.
-    unsafe { bpf_fd(Command::LinkCreate, &attributes) }
+    match unsafe { bpf_fd(Command::LinkCreate, &attributes) } {
+        Err(error) if info.is_some() && error.raw_os_error() == Some(libc::E2BIG) => {
+            attach_task_iterator(program, IteratedTasks::All)
+        }
+        link => link,
+    }
 }
 
 /// Places in a file at which a program is to run.

@@ -16,6 +16,7 @@ use super::{
     off_cpu_peers::{self, bpftrace_program},
     report::{Report, number},
     scenario::median,
+    sysctl::Sysctl,
     target::Target,
     tool::with_tracefs,
 };
@@ -137,6 +138,8 @@ fn wall_cpu_s(setting: &Setting, pid: u32, seconds: u64) -> Result<f64> {
 
 /// The time of a round trip beside each variant.
 fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
+    // The statistics read the clock twice in each run of a program, which takes longer than most runs.
+    let _without_statistics = Sysctl::set("bpf_stats_enabled", "0")?;
     let (target, other) = (Target::start("switches")?, Target::start_with("parked", &["1"])?);
     let mut round_trips_ns = VARIANTS.map(|_| Vec::new());
     for run in 0..setting.runs {

@@ -53,9 +53,7 @@ fn ok() -> Result<String> {
 fn doctor(transcript: &Transcript) -> Result<String> {
     let step = ended(transcript, "doctor", 0)?;
     let verdict = step.printed.lines().last().unwrap_or_default();
-    // Older kernels cannot sample threads that wait.
-    let expected = if transcript.kernel.starts_with("5.") { "works, without" } else { "everything works" };
-    ensure!(verdict.starts_with(expected), "{verdict}");
+    ensure!(verdict == "everything works", "{verdict}");
     // The VMAs of older kernels are in no maple tree.
     let searches_vmas = !transcript.kernel.starts_with("5.");
     let has_tables = step.printed.contains("unwound from their first sample");
@@ -128,27 +126,20 @@ fn kernel(transcript: &Transcript) -> Result<String> {
 
 /// `tests/workloads/waits.c`: the stack of a thread that waits.
 fn wall(transcript: &Transcript) -> Result<String> {
-    // With CPU samples, a kernel that cannot goes on with these.
-    let said = if transcript.kernel.starts_with("5.") {
-        "threads that wait are not sampled (--wall)"
-    } else {
-        "wall: "
-    };
-    says(transcript, "reduced", 0, said)?;
-    waits(transcript, "wall", "waiting threads can be sampled from Linux 5.18 on")
+    says(transcript, "with-cpu", 0, "wall: ")?;
+    finds(ended(transcript, "wall", 0)?, &["read", "read_nothing", "reader", "run"])
 }
 
 fn off_cpu(transcript: &Transcript) -> Result<String> {
-    waits(transcript, "off-cpu", "off-CPU time can be measured from Linux 5.17 on")
-}
-
-/// Checks the step on kernels that can, and the message on those that cannot.
-fn waits(transcript: &Transcript, name: &str, message: &str) -> Result<String> {
-    if transcript.kernel.starts_with("5.") {
-        says(transcript, name, 1, message)?;
-        return Ok("says why not".to_owned());
-    }
-    finds(ended(transcript, name, 0)?, &["read", "read_nothing", "reader", "run"])
+    // Older kernels unwind by frame pointer, and capture the stacks of waits that begin while sampling: the function that
+    // `clock_nanosleep` returns to is missing.
+    let is_old = transcript.kernel.starts_with("5.");
+    let calls: &[&str] = if is_old {
+        &["clock_nanosleep", "run", "start_thread"]
+    } else {
+        &["read", "read_nothing", "reader", "run"]
+    };
+    finds(ended(transcript, "off-cpu", 0)?, calls)
 }
 
 /// `tests/workloads/syscalls.c`: the stacks of system calls, by a tracepoint.
@@ -288,19 +279,13 @@ mod tests {
             ),
             _ => (0, "profiler: 9 samples in 0.5 s of x, 0 lost", "unwound from their first sample"),
         };
-        let verdict =
-            if kernel == "5.10.0" { "works, without --wall, --off-cpu" } else { "everything works" };
-        let waits = |name, message: &str| match kernel {
-            "5.10.0" => step(name, 1, "", &format!("profiler: {message}")),
-            _ => profile(name, "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
+        let off_cpu = match kernel {
+            "5.10.0" => "waits;start_thread;run;clock_nanosleep 98",
+            _ => "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98",
         };
         let probed = match kernel {
             "5.10.0" => "s;main;read_zeros 500",
             _ => "s;main;run;read_zeros 500",
-        };
-        let reduced = match kernel {
-            "5.10.0" => "profiler: threads that wait are not sampled (--wall): from Linux 5.18 on",
-            _ => "profiler: cpu-clock: 9 samples\nprofiler: wall: 9 samples",
         };
         let paranoid =
             "profiler: opening a timer event needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 3";
@@ -309,15 +294,15 @@ mod tests {
             step(
                 "doctor",
                 0,
-                &format!("kernel  ok\nshort-lived processes  ok  {short_lived}\n\n{verdict}"),
+                &format!("kernel  ok\nshort-lived processes  ok  {short_lived}\n\neverything works"),
                 "",
             ),
             profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
             profile("frameless", &format!("c;{CHAIN} 500")),
             profile("kernel", "s;main;run;read_zeros;read;vfs_read 500"),
-            waits("wall", "waiting threads can be sampled from Linux 5.18 on"),
-            waits("off-cpu", "off-CPU time can be measured from Linux 5.17 on"),
-            step("reduced", 0, "", reduced),
+            step("with-cpu", 0, "", "profiler: cpu-clock: 9 samples\nprofiler: wall: 9 samples"),
+            profile("wall", "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
+            profile("off-cpu", off_cpu),
             profile("tracepoint", "s;main;run;read_zeros;read;do_syscall_64 500"),
             profile("uprobe", probed),
             step("faults", 7, "s;_start;main 2", ""),

@@ -29,7 +29,7 @@ pub(in crate::cli) struct AgentArguments {
     /// Samples per second on each CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = FREQUENCY_HZ, value_parser = clap::value_parser!(u64).range(1..))]
     pub(in crate::cli) frequency: u64,
-    /// Also sample every thread at this frequency, whether it runs or waits. Needs Linux 5.18 with BTF
+    /// Also sample every thread at this frequency, whether it runs or waits. Needs a kernel with BTF
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub(in crate::cli) wall: Option<u64>,
     /// The time of one window, from 1s to 10m: each is sent by itself. The first one is shorter, by a random time

@@ -185,26 +185,28 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
 /// `kernel/bpf/task_iter.c`).
 ///
 /// # Errors
-/// The kernel has no BTF or no such iterator, or no helper that copies the stack of another task.
+/// The kernel has no BTF or no such iterator.
 pub(super) fn task_iterator() -> Result<u32> {
     let btf = read_btf().ok_or_else(|| no_btf(WAITING_THREADS))?;
-    let function = btf.function_id("bpf_iter_task");
-    let helper = btf.enumerator("bpf_func_id", "BPF_FUNC_copy_from_user_task");
-    function.filter(|_| helper.is_some()).ok_or_else(|| {
-        let message = "waiting threads can be sampled from Linux 5.18 on: this kernel's task iterator cannot copy stacks";
+    btf.function_id("bpf_iter_task").ok_or_else(|| {
+        let message = "waiting threads can be sampled from Linux 5.10 on: this kernel has no task iterator";
         Error::new(ErrorKind::Unsupported, message)
     })
+}
+
+/// Whether a program of the task iterator can copy the stacks of tasks: from Linux 5.18 on.
+pub(super) fn copies_stacks_of_tasks() -> bool {
+    read_btf().is_some_and(|btf| btf.enumerator("bpf_func_id", "BPF_FUNC_copy_from_user_task").is_some())
 }
 
 /// The BTF id of a tracepoint's arguments (`btf_trace_` types, `include/trace/bpf_probe.h`).
 ///
 /// # Errors
-/// The kernel has no BTF, or no such tracepoint, or lacks `bpf_loop`, with which stacks are unwound.
+/// The kernel has no BTF, or no such tracepoint.
 pub(super) fn tracepoint(name: &str) -> Result<u32> {
     let btf = read_btf().ok_or_else(|| no_btf(OFF_CPU))?;
-    let arguments = btf.typedef_id(&format!("btf_trace_{name}"));
-    arguments.filter(|_| has_helper(Helper::Loop)).ok_or_else(|| {
-        let message = format!("off-CPU time can be measured from Linux 5.17 on: this kernel lacks `bpf_loop`, or the tracepoint `{name}`");
+    btf.typedef_id(&format!("btf_trace_{name}")).ok_or_else(|| {
+        let message = format!("off-CPU time cannot be measured: this kernel lacks the tracepoint `{name}`");
         Error::new(ErrorKind::Unsupported, message)
     })
 }

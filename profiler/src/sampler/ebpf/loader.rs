@@ -21,10 +21,11 @@ use super::{
     map_sizes::MapSizes,
     off_cpu::OffCpuWaits,
     records,
+    requested_stacks::RequestedStacks,
     row_chunks::{FirstChunks, create_chunk},
     sampling_program::SamplingProgram,
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
-    wall::{WallMaps, WallPasses},
+    wall::{WallMaps, WallPasses, WallStacks},
     wall_scan::{ScanLinks, WallScanner},
 };
 use crate::{
@@ -440,25 +441,38 @@ fn wall_passes(
     maps: &HashMap<String, OwnedFd>,
     frequency_hz: u64,
 ) -> Result<WallPasses> {
-    let program = load_iterator(object, names::PROGRAM_WALL_PASS, true)?;
     let tasks = iterated_tasks(plan);
-    let link = attach_iterator(&program, tasks)?;
     let fd = |name| clone_fd(map(maps, name)?);
-    let scanner = match tasks {
-        IteratedTasks::Process(pid) if config.wall.signal_thread_head != 0 => {
-            let scan = load_iterator(object, names::PROGRAM_WALL_SCAN, false);
-            let links = scan.and_then(|scan| {
-                let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(pid));
-                Ok(ScanLinks { scan: attach(pid)?, end: attach(std::process::id())? })
-            });
-            let links = links.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
-            let result = fd(names::MAP_WALL_SCAN)?;
-            links.map(|links| WallScanner::new(links, result, program))
-        }
-        _ => None,
+    let (link, stacks) = if config::copies_stacks_of_tasks() {
+        let program = load_iterator(object, names::PROGRAM_WALL_PASS, true)?;
+        let link = attach_iterator(&program, tasks)?;
+        let scanner = match tasks {
+            IteratedTasks::Process(pid) if config.wall.signal_thread_head != 0 => {
+                wall_scanner(object, pid, fd(names::MAP_WALL_SCAN)?, program)
+            }
+            _ => None,
+        };
+        (link, WallStacks::Copied(scanner))
+    } else {
+        let program = load_iterator(object, names::PROGRAM_WALL_PASS_REQUESTING, false)?;
+        let unwind = load_program(object, names::PROGRAM_UNWIND_COPIED, ProgramType::RawTracepoint)?;
+        let (requests, copied) = (fd(names::MAP_STACK_REQUESTS)?, fd(names::MAP_COPIED_STACK)?);
+        let requested = RequestedStacks::new(unwind, requests, copied);
+        (attach_iterator(&program, tasks)?, WallStacks::Requested(requested))
     };
     let maps = WallMaps { pass: fd(names::MAP_WALL_PASS)?, threads: fd(names::MAP_WAITING_THREADS)? };
-    Ok(WallPasses::new(maps, link, scanner, frequency_hz, plan.max_overhead_percent))
+    Ok(WallPasses::new(maps, link, stacks, frequency_hz, plan.max_overhead_percent))
+}
+
+/// Loads the scan of the threads of a process. `None` where the kernel refuses it.
+fn wall_scanner(object: &aya_obj::Object, pid: u32, result: OwnedFd, pass: OwnedFd) -> Option<WallScanner> {
+    let scan = load_iterator(object, names::PROGRAM_WALL_SCAN, false);
+    let links = scan.and_then(|scan| {
+        let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(pid));
+        Ok(ScanLinks { scan: attach(pid)?, end: attach(std::process::id())? })
+    });
+    let links = links.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
+    links.map(|links| WallScanner::new(links, result, pass))
 }
 
 /// Loads the programs of off-CPU time.
@@ -467,20 +481,24 @@ fn off_cpu_waits(
     plan: &Plan,
     maps: &HashMap<String, OwnedFd>,
 ) -> Result<OffCpuWaits> {
-    const PROGRAMS: [(&str, &str); 2] =
-        [(names::PROGRAM_OFF_CPU_SWITCH, "sched_switch"), (names::PROGRAM_OFF_CPU_WAKE, "sched_waking")];
-    let programs = PROGRAMS.map(|(program, tracepoint)| {
+    let unwinds = plan.uses_unwinder() && has_helper(Helper::Loop);
+    let [switch, wake] = match unwinds {
+        true => [names::PROGRAM_OFF_CPU_SWITCH, names::PROGRAM_OFF_CPU_WAKE],
+        false => [names::PROGRAM_OFF_CPU_SWITCH_FP, names::PROGRAM_OFF_CPU_WAKE_FP],
+    };
+    let programs = [(switch, "sched_switch"), (wake, "sched_waking")].map(|(program, tracepoint)| {
         let btf_id = config::tracepoint(tracepoint)?;
         load_program(object, program, ProgramType::Tracepoint { btf_id })
     });
     let programs = programs.into_iter().collect::<Result<_>>()?;
-    let pass = load_iterator(object, names::PROGRAM_OFF_CPU_PASS, true);
-    let pass = match pass.and_then(|program| attach_iterator(&program, iterated_tasks(plan))) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            log::warn!("threads that wait from before the start to the end have no stacks: {error}");
-            None
-        }
-        link => Some(link?),
+    let pass = if config::copies_stacks_of_tasks() {
+        let program = load_iterator(object, names::PROGRAM_OFF_CPU_PASS, true)?;
+        Some(attach_iterator(&program, iterated_tasks(plan))?)
+    } else {
+        log::warn!(
+            "threads that wait from before the start to the end have no stacks: before Linux 5.18, the task iterator cannot copy them"
+        );
+        None
     };
     Ok(OffCpuWaits::new(programs, pass, clone_fd(map(maps, names::MAP_OFF_CPU_THREADS)?)?))
 }

@@ -1,6 +1,6 @@
 //! Sizes of the ring buffer and the BPF maps whose need grows with the CPUs.
 
-use profiler_common::names;
+use profiler_common::{names, requested_stack::MAX_STACK_REQUESTS};
 
 use crate::sampler::{Filter, Plan};
 
@@ -72,6 +72,7 @@ impl MapSizes {
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
             names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
+            names::MAP_STACK_REQUESTS => Some(self.waiting_threads.min(MAX_STACK_REQUESTS)),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
             names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
             _ => None,

@@ -18,6 +18,7 @@ mod map_sizes;
 mod off_cpu;
 mod record_wakeups;
 mod records;
+mod requested_stacks;
 mod row_chunks;
 mod sampling_program;
 mod sideband;

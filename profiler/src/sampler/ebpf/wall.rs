@@ -13,6 +13,7 @@ use super::{
     iterator_pass::{self, StackCopies},
     map_sizes::MAX_WAITING_THREADS,
     monotonic_ns, records,
+    requested_stacks::RequestedStacks,
     timers::random_fraction,
     wall_scan::WallScanner,
 };
@@ -40,6 +41,8 @@ pub(super) struct WallPasses {
     is_blocked: bool,
     /// `None` unless the target is a single process.
     scanner: Option<WallScanner>,
+    /// `None` where passes copy stacks.
+    requested: Option<RequestedStacks>,
     pass: OwnedFd,
     threads: OwnedFd,
     period: Duration,
@@ -63,18 +66,23 @@ impl WallPasses {
     pub(super) fn new(
         maps: WallMaps,
         link: OwnedFd,
-        scanner: Option<WallScanner>,
+        stacks: WallStacks,
         frequency_hz: u64,
         max_overhead_percent: f64,
     ) -> Self {
         let started = Instant::now();
         let period = Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX);
         let WallMaps { pass, threads } = maps;
+        let (scanner, requested) = match stacks {
+            WallStacks::Copied(scanner) => (scanner, None),
+            WallStacks::Requested(requested) => (None, Some(requested)),
+        };
         let mut passes = Self {
             copies: StackCopies::of(link.as_fd()),
             link,
             is_blocked: false,
             scanner,
+            requested,
             pass,
             threads,
             period,
@@ -187,6 +195,8 @@ impl WallPasses {
             ends_scans: 0,
             ticks_before: self.ticks,
             period_ns: self.period_ns(),
+            requests: 0,
+            reserved: 0,
         };
         self.ticks = pass.ticks_after();
         write(&self.pass, &pass)?;
@@ -200,7 +210,12 @@ impl WallPasses {
                 scanner.end_scans()?;
             }
         }
-        iterator_pass::run_copying(self.link.as_fd(), self.copies)
+        let Some(requested) = &self.requested else {
+            return iterator_pass::run_copying(self.link.as_fd(), self.copies);
+        };
+        iterator_pass::run(self.link.as_fd())?;
+        bpf::look_up_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_mut_bytes())?;
+        requested.unwind(pass.requests)
     }
 
     fn period_ns(&self) -> u64 {
@@ -216,6 +231,15 @@ impl WallPasses {
         let offset = self.period.mul_f64(random_fraction());
         self.next_pass = self.started + self.period * u32::try_from(period).unwrap_or(u32::MAX) + offset;
     }
+}
+
+/// How passes get the user stacks of threads.
+#[derive(Debug)]
+pub(super) enum WallStacks {
+    /// The iterator copies them. A scan precedes the pass over a single process.
+    Copied(Option<WallScanner>),
+    /// The iterator requests copies.
+    Requested(RequestedStacks),
 }
 
 /// The maps of passes.
