@@ -74,12 +74,15 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
 fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger) -> Vec<String> {
     let (header, event) = (profile.header(), profile.event(id));
     let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
+    let samples = match event.sampling {
+        Sampling::Times { .. } => seconds(ledger.reported),
+        _ => format!("{} samples", ledger.reported),
+    };
     let mut lines = vec![format!(
-        "{name}{} samples in {} of {}, {}",
-        ledger.reported,
+        "{name}{samples} in {} of {}, {}",
         seconds(header.duration_ns),
         header.target,
-        losses(ledger)
+        losses(event, ledger)
     )];
     if let Some(cause) = ledger.why_empty(event) {
         lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
@@ -135,7 +138,7 @@ fn hidden_idle(profile: &Profile, view: &Profile) -> Option<String> {
 /// A value with its unit: samples, or seconds.
 fn value_text(event: &Event, value: u64) -> String {
     match event.sampling {
-        Sampling::Durations { .. } => seconds(value),
+        Sampling::Durations { .. } | Sampling::Times { .. } => seconds(value),
         Sampling::Occurrences { .. } => format!("{value} occurrences"),
         Sampling::Sums { .. } => format!("a sum of {value}"),
         _ => format!("{value} samples"),
@@ -147,7 +150,7 @@ fn seconds(ns: u64) -> String {
     format!("{:.1} s", ns as f64 / NS_PER_S)
 }
 
-fn losses(ledger: &EventLedger) -> String {
+fn losses(event: &Event, ledger: &EventLedger) -> String {
     if !ledger.adds_up() {
         let found = ledger.reported.saturating_add(ledger.lost_total());
         return format!("{} of {} ticks are not accounted for", ledger.due.abs_diff(found), ledger.due);
@@ -155,7 +158,11 @@ fn losses(ledger: &EventLedger) -> String {
     if ledger.lost.is_empty() {
         return "0 lost".to_owned();
     }
-    let named = ledger.lost.iter().map(|(loss, count)| format!("{count} lost ({loss})"));
+    let amount = |count| match event.sampling {
+        Sampling::Times { .. } => seconds(count),
+        _ => format!("{count}"),
+    };
+    let named = ledger.lost.iter().map(|(loss, count)| format!("{} lost ({loss})", amount(*count)));
     named.collect::<Vec<_>>().join(", ")
 }
 
@@ -257,8 +264,10 @@ fn cost(events: &[&Event], ledger: &Ledger) -> String {
         cost.peak_memory_bytes as f64 / BYTES_PER_MB
     );
     let reported = sum::of(ledger.events.iter().map(|event| event.reported));
-    if events.iter().any(|event| matches!(event.sampling, Sampling::Durations { .. })) {
-        // The programs run at each switch, whether it begins or ends a sample or none.
+    let has_samples =
+        |event: &&Event| !event.sampling.has_sums() && !matches!(event.sampling, Sampling::Durations { .. });
+    if !events.iter().all(has_samples) {
+        // The programs run at each switch, whether it begins or ends a sample or none; sums are no number of samples.
         let _ = write!(text, ", {:.2} s in the kernel", cost.bpf_run_time_ns as f64 / NS_PER_S);
     } else if reported > 0 {
         let per_sample = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
