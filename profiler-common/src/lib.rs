@@ -11,6 +11,7 @@ pub mod event;
 pub mod names;
 pub mod off_cpu;
 mod record;
+pub mod system_call;
 pub mod unwind;
 pub mod wall;
 

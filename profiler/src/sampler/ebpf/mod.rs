@@ -21,6 +21,7 @@ mod records;
 mod row_chunks;
 mod sampling_program;
 mod sideband;
+mod system_call_entries;
 #[cfg(test)]
 pub(crate) mod test_maps;
 mod timers;
