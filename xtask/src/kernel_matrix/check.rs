@@ -151,11 +151,13 @@ fn waits(transcript: &Transcript, name: &str, message: &str) -> Result<String> {
     finds(ended(transcript, name, 0)?, &["read", "read_nothing", "reader", "run"])
 }
 
-/// `tests/workloads/syscalls.c`: the stacks of system calls, by a tracepoint.
+/// `tests/workloads/syscalls.c`: the stacks of system calls, by a tracepoint, and their time.
 fn tracepoint(transcript: &Transcript) -> Result<String> {
     // Older kernels unwind by frame pointer: the function that `read` returns to is missing.
     let is_old = transcript.kernel.starts_with("5.");
-    let calls: &[&str] = if is_old { &["run", "main"] } else { &["read", "read_zeros", "run", "main"] };
+    let calls: &[&str] =
+        if is_old { &["run", "main"] } else { &["[read]", "read", "read_zeros", "run", "main"] };
+    says(transcript, "tracepoint", 0, "profiler: syscall-time: ")?;
     finds(ended(transcript, "tracepoint", 0)?, calls)
 }
 
@@ -294,6 +296,8 @@ mod tests {
             "5.10.0" => step(name, 1, "", &format!("profiler: {message}")),
             _ => profile(name, "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
         };
+        let calls = "profiler: raw_syscalls:sys_enter: 500 samples in 0.5 s of x, 0 lost\n\
+                     profiler: syscall-time: 0.4 s in 0.5 s of x, 0 lost";
         let probed = match kernel {
             "5.10.0" => "s;main;read_zeros 500",
             _ => "s;main;run;read_zeros 500",
@@ -318,7 +322,7 @@ mod tests {
             waits("wall", "waiting threads can be sampled from Linux 5.18 on"),
             waits("off-cpu", "off-CPU time can be measured from Linux 5.17 on"),
             step("reduced", 0, "", reduced),
-            profile("tracepoint", "s;main;run;read_zeros;read;do_syscall_64 500"),
+            step("tracepoint", 0, "s;main;run;read_zeros;read;[read] 500", calls),
             profile("uprobe", probed),
             step("faults", 7, "s;_start;main 2", ""),
             step("command", 7, "ready 1\ns;main;run;burn 5", ""),
@@ -367,7 +371,8 @@ mod tests {
             ("wall", "== step wall 0", "== step wall 1"),
             ("off-CPU", "run;reader;read_nothing;read;vfs_read", "run;reader"),
             ("wall", "profiler: wall: 9 samples", ""),
-            ("tracepoint", "read;do_syscall_64 500", "500"),
+            ("tracepoint", "read;[read] 500", "500"),
+            ("tracepoint", "profiler: syscall-time: 0.4 s in 0.5 s of x, 0 lost", ""),
             ("uprobe", "s;main;run;read_zeros 500", "s;main;run 500"),
             ("page faults", "s;_start;main 2", "s 2"),
             ("command", "== step command 7", "== step command 0"),
