@@ -22,7 +22,11 @@ pub struct EventRecord {
     /// The occurrences since the previous sample of the CPU, its own included; or the sum of a field over these.
     pub value: u64,
     /// The index of the event.
-    pub event: u64,
+    pub event: u32,
+    /// The [`SystemCallAbi`](crate::system_call::SystemCallAbi) of the system call; 0: the event has none.
+    pub system_call_abi: u32,
+    /// The number of the system call.
+    pub system_call: i64,
 }
 
 /// The occurrences of an event in the target on one CPU. Each is in a record, or in one of the other fields.
@@ -63,12 +67,32 @@ pub struct EventConfig {
     pub runs_per_sample: u64,
     /// The index of the event.
     pub index: u32,
+    /// 1: the weight or a condition is the duration of a system call.
+    pub needs_duration: u32,
+    /// Whether records have the number of a system call, a [`SystemCallPlace`].
+    pub system_call: u32,
+    /// `task_struct.thread_info.status`, which states the table of the number; 0 where there is no BTF.
+    pub thread_status: u32,
+    /// `task_struct.start_time`, for durations; 0 where there is no BTF.
+    pub thread_start_time: u32,
     /// 0.
     pub reserved: u32,
     /// The field whose values are summed; without, occurrences are counted.
     pub weight: Field,
     /// The conditions on which an occurrence counts: all of them.
     pub conditions: [Condition; MAX_CONDITIONS],
+}
+
+/// Where an event is in a system call, for records with its number.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemCallPlace {
+    /// Records have no number.
+    None = 0,
+    /// At the entry.
+    Entry = 1,
+    /// At the exit.
+    Exit = 2,
 }
 
 /// A number in the arguments of a tracepoint or a probe.
@@ -102,6 +126,8 @@ pub enum FieldPlace {
     UserMemory = 2,
     /// The number is a constant.
     Constant = 3,
+    /// The number is the duration of the system call that returns, nanoseconds.
+    Duration = 4,
 }
 
 /// A comparison of a field with a number.
@@ -137,4 +163,4 @@ pub enum Comparison {
     AtLeast = 6,
 }
 
-const _: () = assert!(size_of::<EventRecord>() == 72);
+const _: () = assert!(size_of::<EventRecord>() == 80);

@@ -12,6 +12,7 @@ pub mod names;
 pub mod off_cpu;
 mod record;
 pub mod requested_stack;
+pub mod system_call;
 pub mod unwind;
 pub mod wall;
 

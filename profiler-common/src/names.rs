@@ -46,6 +46,10 @@ pub const PROGRAM_SAMPLE_TRACEPOINT_FP: &str = "sample_tracepoint_fp";
 pub const PROGRAM_SAMPLE_PROBE: &str = "sample_probe";
 /// As [`PROGRAM_SAMPLE_PROBE`]: user stacks by `bpf_get_stack`.
 pub const PROGRAM_SAMPLE_PROBE_FP: &str = "sample_probe_fp";
+/// Raw tracepoint program that keeps the time at which a thread enters a system call.
+pub const PROGRAM_SYSTEM_CALL_ENTER: &str = "system_call_enter";
+/// Raw tracepoint program that removes what [`PROGRAM_SYSTEM_CALL_ENTER`] keeps of a thread that exits.
+pub const PROGRAM_SYSTEM_CALL_THREAD_EXIT: &str = "system_call_thread_exit";
 
 /// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
 /// [`StaleMappingsRecord`](super::StaleMappingsRecord).
@@ -62,6 +66,8 @@ pub const MAP_CGROUP: &str = "CGROUP";
 pub const MAP_COUNTERS: &str = "COUNTERS";
 /// Program array whose one entry is [`PROGRAM_UNWIND_TAILCALL`].
 pub const MAP_TAIL_CALLS: &str = "TAIL_CALLS";
+/// Address of a task -> [`SystemCallEntry`](super::system_call::SystemCallEntry).
+pub const MAP_SYSTEM_CALLS: &str = "SYSTEM_CALLS";
 /// Process id -> [`ProcessEntry`](super::unwind::ProcessEntry).
 pub const MAP_PROCESSES: &str = "PROCESSES";
 /// One value, all [`MappingEntry`](super::unwind::MappingEntry)s.

@@ -45,7 +45,7 @@ impl Governor {
         Some(self.skipped as u16 + 1)
     }
 
-    /// Decides whether the stacks of a wait are captured. Of threads whose previous wait was short, they use half of the bucket
+    /// Decides whether the stacks of a wait, or of a system call of this length, are captured. Of threads whose previous wait was short, they use half of the bucket
     /// at most: a thread that waits thousands of times a second leaves enough for those that wait long.
     #[inline(always)]
     pub fn begin_wait(&mut self, now_ns: u64, share: u32, previous_ns: u64) -> bool {

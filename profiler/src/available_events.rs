@@ -7,7 +7,7 @@ use profiler_elf_symbols::{Elf, ProbeArgument, StaticProbe};
 use profiler_processes::root_directory::RootDirectory;
 
 use crate::{
-    counted_event::{HARDWARE, SOFTWARE},
+    counted_event::{DURATION, HARDWARE, SOFTWARE},
     error::{Error, ErrorKind, Operation, Result},
     sampler::ebpf::kernel_types,
     sys::perf,
@@ -34,7 +34,12 @@ pub fn available_events() -> Vec<AvailableEvent> {
     if let Some(types) = kernel_types() {
         let mut tracepoints: Vec<_> = types
             .tracepoints()
-            .map(|(name, fields)| AvailableEvent { name: format!("tracepoint:{name}"), fields })
+            .map(|(name, mut fields)| {
+                if name == "sys_exit" {
+                    fields.push(duration());
+                }
+                AvailableEvent { name: format!("tracepoint:{name}"), fields }
+            })
             .collect();
         tracepoints.sort_by(|a, b| a.name.cmp(&b.name));
         events.extend(tracepoints);
@@ -43,11 +48,16 @@ pub fn available_events() -> Vec<AvailableEvent> {
     events
 }
 
+/// The field of the exits of system calls that no argument has.
+fn duration() -> (String, String) {
+    (DURATION.to_owned(), "nanoseconds".to_owned())
+}
+
 /// The entry and the exit of a system call.
 fn system_call_events(name: &str) -> [AvailableEvent; 2] {
     let number = |field: &str| (field.to_owned(), "long int".to_owned());
     let entry: Vec<_> = ["arg1", "arg2", "arg3", "arg4", "arg5", "arg6"].map(number).into();
-    let exit = entry.iter().cloned().chain([number("ret")]).collect();
+    let exit = entry.iter().cloned().chain([number("ret"), duration()]).collect();
     [
         AvailableEvent { name: format!("syscalls:sys_enter_{name}"), fields: entry },
         AvailableEvent { name: format!("syscalls:sys_exit_{name}"), fields: exit },

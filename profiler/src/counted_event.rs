@@ -3,7 +3,19 @@
 
 use std::{num::NonZeroU64, path::PathBuf, str::FromStr};
 
+use profiler_common::event::SystemCallPlace;
+
 use crate::{event_condition::EventCondition, system_calls::SystemCall};
+
+/// The field of the exits of system calls that has their durations, nanoseconds.
+pub(crate) const DURATION: &str = "duration";
+
+/// The name of [`CountedEvent::system_call_time`].
+const SYSTEM_CALL_TIME: &str = "syscall-time";
+
+/// The raw tracepoints of all system calls.
+const SYSTEM_CALL_ENTRY: &str = "sys_enter";
+const SYSTEM_CALL_EXIT: &str = "sys_exit";
 
 /// An event that is sampled at its occurrences: each, or [every](Self::every) Nth.
 ///
@@ -12,7 +24,11 @@ use crate::{event_condition::EventCondition, system_calls::SystemCall};
 /// `syscalls:sys_enter_read` and `syscalls:sys_exit_read`. `uprobe:FILE:FUNCTION` is a call of a function of a file,
 /// `uprobe:FILE:FUNCTION+OFFSET` an instruction of it, `uretprobe:FILE:FUNCTION` its return; `usdt:FILE:PROVIDER:NAME` is a static
 /// probe of a file. A file is a path in the root directory of the first target process, or in that of the profiler where the
-/// target is no process; or the name of a library that the process has loaded: `libc` for `libc.so.6`.
+/// target is no process; or the name of a library that the process has loaded: `libc` for `libc.so.6`. `syscall-time` is
+/// [`system_call_time`](Self::system_call_time).
+///
+/// Samples of `raw_syscalls:sys_enter`, `raw_syscalls:sys_exit` and `syscall-time` have the name of the system call as their leaf:
+/// `[read]`.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -105,12 +121,25 @@ const HARDWARE_PERIOD: NonZeroU64 = NonZeroU64::MIN.saturating_add(1_000_002);
 
 /// A text that names no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no event (known: {known}; rNNN for a raw hardware event, SUBSYSTEM:NAME for a tracepoint, syscalls:sys_enter_NAME, syscalls:sys_exit_NAME, uprobe:FILE:FUNCTION[+OFFSET], uretprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME)", known = known_names())]
+#[error("`{name}` is no event (known: {known}; rNNN for a raw hardware event, syscall-time, SUBSYSTEM:NAME for a tracepoint, syscalls:sys_enter_NAME, syscalls:sys_exit_NAME, uprobe:FILE:FUNCTION[+OFFSET], uretprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME)", known = known_names())]
 pub struct UnknownEvent {
     name: String,
 }
 
 impl CountedEvent {
+    /// The time that system calls take: `raw_syscalls:sys_exit`, [weighted by](Self::weighted_by) `duration`, with the name
+    /// `syscall-time`.
+    #[must_use]
+    pub fn system_call_time() -> Self {
+        Self {
+            name: SYSTEM_CALL_TIME.to_owned(),
+            source: EventSource::Tracepoint(SYSTEM_CALL_EXIT.to_owned()),
+            period: NonZeroU64::MIN,
+            weight: Some(DURATION.to_owned()),
+            condition: None,
+        }
+    }
+
     /// The event, sampled at every `period`th occurrence.
     #[must_use]
     pub fn every(self, period: NonZeroU64) -> Self {
@@ -120,8 +149,8 @@ impl CountedEvent {
     /// The event, whose values are those of a field instead of a number of occurrences. A negative value is 0.
     ///
     /// The fields of a tracepoint are its arguments, and members of the structures to which they point: `prev.pid`. Those of a
-    /// `uprobe` and of a system call are `arg1` to `arg6`, that of a `uretprobe` is `ret`, and the exit of a system call has both:
-    /// numbers of 64 bits. Those of a static probe are `arg1` and so on, of the sizes that its notes state. Other events have no
+    /// `uprobe` and of a system call are `arg1` to `arg6`, that of a `uretprobe` is `ret`, and the exit of a system call has both,
+    /// numbers of 64 bits, and `duration`, the nanoseconds since its entry: its values are times. Those of a static probe are `arg1` and so on, of the sizes that its notes state. Other events have no
     /// field.
     #[must_use]
     pub fn weighted_by(self, field: &str) -> Self {
@@ -138,6 +167,43 @@ impl CountedEvent {
     #[must_use]
     pub fn weight(&self) -> Option<&str> {
         self.weight.as_deref()
+    }
+
+    /// Whether the weight is a time, nanoseconds.
+    pub(crate) fn is_weighted_by_time(&self) -> bool {
+        self.is_system_call_exit() && self.weight() == Some(DURATION)
+    }
+
+    /// Whether the duration of a system call is needed.
+    pub(crate) fn needs_duration(&self) -> bool {
+        let is_condition = self.condition().is_some_and(|condition| condition.field == DURATION);
+        self.is_weighted_by_time() || (self.is_system_call_exit() && is_condition)
+    }
+
+    /// Whether it is the exit of a system call, or of all.
+    pub(crate) fn is_system_call_exit(&self) -> bool {
+        match self.source() {
+            EventSource::SystemCall(call) => call.is_exit,
+            _ => self.system_call_place() == SystemCallPlace::Exit,
+        }
+    }
+
+    /// Where in a system call it is, if it is an event of all system calls: then samples have the name of theirs.
+    pub(crate) fn system_call_place(&self) -> SystemCallPlace {
+        match self.source() {
+            EventSource::Tracepoint(name) if name == SYSTEM_CALL_ENTRY => SystemCallPlace::Entry,
+            EventSource::Tracepoint(name) if name == SYSTEM_CALL_EXIT => SystemCallPlace::Exit,
+            _ => SystemCallPlace::None,
+        }
+    }
+
+    /// The name in a profile: also that of the weight.
+    pub(crate) fn name_with_weight(&self) -> String {
+        match self.weight() {
+            Some(DURATION) if self.name == SYSTEM_CALL_TIME => self.name.clone(),
+            Some(field) => format!("{} {field}", self.name),
+            None => self.name.clone(),
+        }
     }
 
     pub(crate) fn condition(&self) -> Option<&EventCondition> {
@@ -165,6 +231,9 @@ impl FromStr for CountedEvent {
     type Err = UnknownEvent;
 
     fn from_str(name: &str) -> Result<Self, UnknownEvent> {
+        if name == SYSTEM_CALL_TIME {
+            return Ok(Self::system_call_time());
+        }
         let source = source(name).ok_or_else(|| UnknownEvent { name: name.to_owned() })?;
         let period = match source {
             EventSource::Hardware(_) | EventSource::Raw(_) => HARDWARE_PERIOD,
@@ -309,6 +378,27 @@ mod tests {
         let read = SystemCall { number: 0, is_exit: true };
         assert_eq!(source("syscalls:sys_exit_read"), Some(EventSource::SystemCall(read)));
         assert_eq!(source("syscalls:sys_enter_no_such_call"), None);
+    }
+
+    #[test]
+    fn durations_of_system_calls_are_times() {
+        let event = |name: &str| name.parse::<CountedEvent>().unwrap();
+        let time = event("syscall-time");
+        assert!(time.is_weighted_by_time() && time.needs_duration());
+        assert_eq!(
+            (time.name_with_weight().as_str(), time.source()),
+            ("syscall-time", &source("raw_syscalls:sys_exit").unwrap())
+        );
+        let bytes = time.weighted_by("ret");
+        assert!(!bytes.is_weighted_by_time() && !bytes.needs_duration());
+        assert_eq!(bytes.name_with_weight(), "syscall-time ret");
+        let reads = event("syscalls:sys_exit_read");
+        assert!(reads.clone().weighted_by("duration").is_weighted_by_time());
+        let long_reads = reads.only_where("duration > 1000".parse().unwrap());
+        assert!(long_reads.needs_duration() && !long_reads.is_weighted_by_time());
+        for other in ["syscalls:sys_enter_read", "raw_syscalls:sys_enter", "sched:sched_switch"] {
+            assert!(!event(other).weighted_by("duration").needs_duration(), "{other}");
+        }
     }
 
     #[test]

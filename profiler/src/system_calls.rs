@@ -98,6 +98,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NUMBERS.iter().filter_map(|(constant, _)| constant.strip_prefix(CONSTANT_PREFIX))
 }
 
+/// The name of the system call of 64-bit programs with this number.
+pub(crate) fn name(number: i64) -> Option<&'static str> {
+    let (constant, _) = NUMBERS.iter().find(|(_, known)| *known == number)?;
+    constant.strip_prefix(CONSTANT_PREFIX)
+}
+
 fn number(name: &str) -> Option<i64> {
     let name = TRACEPOINT_NAMES.iter().find(|(known, _)| *known == name).map_or(name, |(_, name)| *name);
     let has_name = |constant: &str| constant.strip_prefix(CONSTANT_PREFIX) == Some(name);
@@ -128,6 +134,7 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!((numbers.len(), count), (NUMBERS.len(), NUMBERS.len()));
+        assert!(names().all(|known| number(known).and_then(name) == Some(known)));
         for (_, name) in TRACEPOINT_NAMES {
             assert!(names().any(|known| known == *name), "{name}");
         }

@@ -68,7 +68,7 @@ pub(super) fn write_table(
         writeln!(to, "{}", fit(&label::clean(&heading), width))?;
     }
     let unit = match difference.after().first_event().sampling {
-        Sampling::Durations { .. } => "time",
+        Sampling::Durations { .. } | Sampling::Times { .. } => "time",
         Sampling::Occurrences { .. } => "occurrences",
         Sampling::Sums { .. } => "the sum",
         _ => "samples",

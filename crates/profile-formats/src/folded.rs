@@ -78,7 +78,7 @@ impl Lines {
 fn unit(profile: &Profile) -> u64 {
     const NS_PER_US: u64 = 1_000;
     match profile.first_event().sampling {
-        Sampling::Durations { .. } => NS_PER_US,
+        Sampling::Durations { .. } | Sampling::Times { .. } => NS_PER_US,
         _ => 1,
     }
 }
@@ -86,7 +86,7 @@ fn unit(profile: &Profile) -> u64 {
 /// The name of the unit of the numbers in lines.
 pub(super) fn unit_name(profile: &Profile) -> &'static str {
     match profile.first_event().sampling {
-        Sampling::Durations { .. } => "us",
+        Sampling::Durations { .. } | Sampling::Times { .. } => "us",
         Sampling::Occurrences { .. } => "occurrences",
         Sampling::Sums { .. } => "sum",
         _ => "samples",
@@ -287,6 +287,23 @@ mod tests {
         let apart = OutputOptions { per_state: true, ..OutputOptions::default() };
         assert_eq!(text(&profile, apart), "app;[blocked];read 3\napp;[disk];read 6\n");
         assert_eq!(text(&profile, OutputOptions::default()), "app;read 9\n");
+    }
+
+    #[test]
+    fn times_are_in_microseconds() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event { name: "syscall-time".to_owned(), sampling: Sampling::Times { period: 1 } });
+        let leaf = frame(&mut builder, "[read]", FrameKind::Kernel, 0);
+        let stack = builder.stack(vec![leaf], StackEnd::Root);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(0, 0, thread, stack, 2_500);
+        builder.sample(0, 0, thread, stack, 4_600);
+        let profile = builder.finish(Header::default());
+        assert_eq!(text(&profile, OutputOptions::default()), "app;[read] 7\n");
+        assert_eq!(unit_name(&profile), "us");
+        let subtitle = crate::title::subtitle(&profile);
+        assert_eq!(subtitle, "sum of syscall-time on 0 CPUs, 0.0 s, 0.0 s, 0.0 s lost");
     }
 
     #[test]

@@ -13,12 +13,17 @@ pub(crate) fn title(profile: &Profile) -> String {
 /// What the samples of an event show.
 pub(crate) fn shown(event: &Event) -> &str {
     match event.name.as_str() {
-        name if matches!(event.sampling, Sampling::Occurrences { .. } | Sampling::Sums { .. }) => name,
+        name if is_counted(event) => name,
         "wall" => "Wall clock",
         "off-cpu" => "Waiting",
         "io" => "Waiting for I/O",
         _ => "On-CPU",
     }
+}
+
+/// Whether samples are occurrences, and not ticks or waits.
+pub(crate) fn is_counted(event: &Event) -> bool {
+    matches!(event.sampling, Sampling::Occurrences { .. }) || event.sampling.has_sums()
 }
 
 /// The measurement of the first event in one line: event, frequency, duration, samples, losses, edits.
@@ -29,8 +34,13 @@ pub(crate) fn subtitle(profile: &Profile) -> String {
         parts.push(format!("{} on {} CPUs", event_text(event), header.cpus));
         parts.push(seconds(header.duration_ns));
     }
-    parts.push(format!("{} samples", ledger.reported));
-    parts.push(format!("{} lost", ledger.lost_total()));
+    let amount = |count| match event.sampling {
+        Sampling::Times { .. } => value_text(event, count),
+        _ => format!("{count}"),
+    };
+    let samples = if let Sampling::Times { .. } = event.sampling { "" } else { " samples" };
+    parts.push(format!("{}{samples}", amount(ledger.reported)));
+    parts.push(format!("{} lost", amount(ledger.lost_total())));
     if let Sampling::Durations { .. } = event.sampling {
         parts.push(value_text(event, profile.total_value()));
     }
@@ -55,7 +65,7 @@ pub(crate) fn event_text(event: &Event) -> String {
         Sampling::Durations { min_ns } => format!("{} of at least {} us", event.name, min_ns / 1_000),
         Sampling::Occurrences { period: 1 } => format!("each of {}", event.name),
         Sampling::Occurrences { period } => format!("every {period}th of {}", event.name),
-        Sampling::Sums { .. } => format!("sum of {}", event.name),
+        Sampling::Sums { .. } | Sampling::Times { .. } => format!("sum of {}", event.name),
         _ => event.name.clone(),
     }
 }
@@ -63,7 +73,7 @@ pub(crate) fn event_text(event: &Event) -> String {
 /// A value as text: a number of samples or occurrences, or seconds.
 pub(crate) fn value_text(event: &Event, value: u64) -> String {
     match event.sampling {
-        Sampling::Durations { .. } => seconds(value),
+        Sampling::Durations { .. } | Sampling::Times { .. } => seconds(value),
         _ => value.to_string(),
     }
 }

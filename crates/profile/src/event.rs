@@ -34,6 +34,20 @@ pub enum Sampling {
         /// The occurrences for which a sample stands.
         period: u64,
     },
+    /// Every `period`th occurrence is a sample. Its value is the time that the occurrences for which it stands took,
+    /// nanoseconds.
+    Times {
+        /// The occurrences for which a sample stands.
+        period: u64,
+    },
+}
+
+impl Sampling {
+    /// Whether values are sums, so that the ledger has sums in place of numbers of samples.
+    #[must_use]
+    pub fn has_sums(self) -> bool {
+        matches!(self, Self::Sums { .. } | Self::Times { .. })
+    }
 }
 
 impl Event {
@@ -43,12 +57,12 @@ impl Event {
         Self { name: name.to_owned(), sampling: Sampling::Frequency(frequency_hz) }
     }
 
-    /// The sampling frequency, hertz; `None` if it is unknown, and for an event of durations.
+    /// The sampling frequency, hertz; `None` if it is unknown, and for an event that has none.
     #[must_use]
     pub fn frequency_hz(&self) -> Option<u64> {
         match self.sampling {
             Sampling::Frequency(frequency_hz) => Some(frequency_hz).filter(|hz| *hz > 0),
-            Sampling::Durations { .. } | Sampling::Occurrences { .. } | Sampling::Sums { .. } => None,
+            _ => None,
         }
     }
 
@@ -57,17 +71,18 @@ impl Event {
     pub fn unit_ns(&self) -> Option<u64> {
         match self.sampling {
             Sampling::Frequency(frequency_hz) => NS_PER_S.checked_div(frequency_hz),
-            Sampling::Durations { .. } => Some(1),
+            Sampling::Durations { .. } | Sampling::Times { .. } => Some(1),
             Sampling::Occurrences { .. } | Sampling::Sums { .. } => None,
         }
     }
 
-    /// The number of samples that the ledger counts for a sample with this value.
+    /// The number of samples that the ledger counts for a sample with this value; the value itself where values are
+    /// [sums](Sampling::has_sums).
     #[must_use]
     pub fn sample_count(&self, value: u64) -> u64 {
         match self.sampling {
-            Sampling::Frequency(_) | Sampling::Occurrences { .. } | Sampling::Sums { .. } => value,
             Sampling::Durations { .. } => 1,
+            _ => value,
         }
     }
 }
@@ -169,5 +184,8 @@ mod tests {
         assert_eq!((ticks(100).sample_count(5), waits.sample_count(5)), (5, 1));
         let faults = Event { name: "page-faults".to_owned(), sampling: Sampling::Occurrences { period: 1 } };
         assert_eq!((faults.unit_ns(), faults.frequency_hz(), faults.sample_count(5)), (None, None, 5));
+        let calls = Event { name: "syscall-time".to_owned(), sampling: Sampling::Times { period: 1 } };
+        assert_eq!((calls.unit_ns(), calls.frequency_hz(), calls.sample_count(5)), (Some(1), None, 5));
+        assert!(calls.sampling.has_sums() && !faults.sampling.has_sums() && !waits.sampling.has_sums());
     }
 }

@@ -65,7 +65,7 @@ impl EventLedger {
     pub fn why_empty(&self, event: &Event) -> Option<&'static str> {
         let cause = match (event.sampling, &*event.name) {
             (Sampling::Durations { .. }, _) => "no thread of the target waited long enough for a sample",
-            (Sampling::Occurrences { .. } | Sampling::Sums { .. }, _) => {
+            (Sampling::Occurrences { .. } | Sampling::Sums { .. } | Sampling::Times { .. }, _) => {
                 "the event did not occur in the target in this time"
             }
             (_, "wall") => "the target had no threads in this time",

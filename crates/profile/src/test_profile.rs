@@ -179,7 +179,7 @@ fn add_findings(profile: &mut Profile, draw: &mut Draw) {
     }
 }
 
-/// Adds samples of two other events, in every second profile.
+/// Adds samples of other events, in every second profile.
 fn add_waits(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId], stacks: &[StackId]) {
     if draw.below(2) == 0 {
         return;
@@ -190,6 +190,7 @@ fn add_waits(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]
         builder.event(Event { name: "page-faults".to_owned(), sampling: occurrences }),
         builder.event(Event::at_frequency("wall", 49)),
         builder.event(Event { name: "off-cpu".to_owned(), sampling }),
+        builder.event(Event { name: "syscall-time".to_owned(), sampling: Sampling::Times { period: 10 } }),
     ];
     for _ in 0..draw.below(100) {
         builder.add_sample(Sample {

@@ -11,7 +11,7 @@ use core::{
 use aya_ebpf::{EbpfContext, programs::PerfEventContext};
 use profiler_common::{
     Counter, RecordKind, StackId,
-    event::{EventCounts, EventRecord},
+    event::{EventCounts, EventRecord, FieldPlace, SystemCallPlace},
 };
 
 use super::{
@@ -24,6 +24,7 @@ use super::{
     sample::{fill_sample, unwind_in_loop},
     scratch::Scratch,
     stack_capture::{self, Side},
+    system_call,
     target_filter::{Verdict, filter_task},
     unwinder,
     user_registers::interrupted_user_mode,
@@ -44,18 +45,22 @@ enum Occurrence<'a> {
     /// Of a software or hardware event.
     PerfEvent(&'a PerfEventContext),
     Tracepoint,
+    /// An entry into a system call, or an exit. All have the same kernel stack.
+    SystemCall {
+        is_exit: bool,
+    },
     /// An execution of an instruction of a file. The task has entered the kernel from there.
     Probe,
 }
 
 impl Occurrence<'_> {
-    /// Whether it was in user mode: then the task has no kernel stack of interest.
+    /// Whether it was in user mode, or at its border: then the task has no kernel stack of interest.
     #[inline(always)]
     fn is_in_user_mode(self) -> bool {
         match self {
             Self::PerfEvent(context) => interrupted_user_mode(context),
             Self::Tracepoint => false,
-            Self::Probe => true,
+            Self::Probe | Self::SystemCall { .. } => true,
         }
     }
 
@@ -64,7 +69,7 @@ impl Occurrence<'_> {
     fn begin_user_stack(self, scratch: &mut Scratch) -> bool {
         match self {
             Self::PerfEvent(context) => unwinder::begin(context, scratch),
-            Self::Tracepoint | Self::Probe => unwinder::begin_in_kernel(scratch),
+            Self::Tracepoint | Self::SystemCall { .. } | Self::Probe => unwinder::begin_in_kernel(scratch),
         }
     }
 }
@@ -78,7 +83,13 @@ pub(crate) fn sample_perf_event<const UNWINDS: bool>(context: &PerfEventContext)
 /// Samples an occurrence of a tracepoint.
 #[inline(always)]
 pub(crate) fn sample_tracepoint<const UNWINDS: bool>(context: *mut c_void) {
-    sample::<UNWINDS>(context, Occurrence::Tracepoint);
+    let place = get!(event.system_call);
+    let occurrence = if place == SystemCallPlace::None as u32 {
+        Occurrence::Tracepoint
+    } else {
+        Occurrence::SystemCall { is_exit: place == SystemCallPlace::Exit as u32 }
+    };
+    sample::<UNWINDS>(context, occurrence);
 }
 
 /// Samples an execution of an instruction of a file.
@@ -134,7 +145,10 @@ fn sample_target<const UNWINDS: bool>(
     counts: &mut EventCounts,
 ) {
     let began_ns = clock::now_ns();
-    if !memory.scratch.governor.begin_wait(began_ns, get!(max_overhead), u64::MAX) {
+    // The calls that take long have their own stacks, whatever there is of short ones.
+    let is_time = get!(event.weight.place) == FieldPlace::Duration as u32;
+    let length_ns = if is_time { value } else { u64::MAX };
+    if !memory.scratch.governor.begin_wait(began_ns, get!(max_overhead), length_ns) {
         counts.skipped += value;
         return;
     }
@@ -191,7 +205,11 @@ fn take<const UNWINDS: bool>(
         record.sample.kind = RecordKind::Event as u32;
         record.sample.kernel_stack = kernel_stack;
         record.sample.user_stack = user_stack;
-        record.event = u64::from(get!(event.index));
+        record.event = get!(event.index);
+        if let Occurrence::SystemCall { is_exit } = occurrence {
+            record.system_call_abi = system_call::abi(context) as u32;
+            record.system_call = system_call::number(context, is_exit);
+        }
         let bytes = size_of::<EventRecord>() as u64;
         if send((&raw const *record).cast(), bytes, Wakeup::AtThreshold) {
             return;

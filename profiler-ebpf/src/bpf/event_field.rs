@@ -4,12 +4,21 @@ use core::{ffi::c_void, mem::MaybeUninit};
 
 use profiler_common::event::{Comparison, Field, FieldPlace};
 
-use super::{config::get, kernel_memory::read, user_memory::read_user};
+use super::{config::get, kernel_memory::read, system_call, user_memory::read_user};
 
 /// The value of this run; `None` where it does not meet all conditions, or a field cannot be read.
 #[inline(always)]
 pub(crate) fn value_of_run(context: *mut c_void) -> Option<u64> {
-    if !(meets::<0>(context)? && meets::<1>(context)? && meets::<2>(context)?) {
+    // These distinguish a system call: its duration is taken at each of its exits, also where the last condition is not met.
+    if !(meets::<0>(context, 0)? && meets::<1>(context, 0)?) {
+        return None;
+    }
+    let duration_ns = if get!(event.needs_duration) == 0 {
+        0
+    } else {
+        system_call::duration_ns(context, get!(event.index))?
+    };
+    if !meets::<2>(context, duration_ns)? {
         return None;
     }
     let occurrences = get!(event.occurrences_per_run);
@@ -17,20 +26,20 @@ pub(crate) fn value_of_run(context: *mut c_void) -> Option<u64> {
     if weight.bytes == 0 {
         return Some(occurrences);
     }
-    let number = read_field(context, &weight)?;
+    let number = read_field(context, &weight, duration_ns)?;
     // A negative number is an error code, and no amount.
     Some(if number < 0 { 0 } else { number as u64 })
 }
 
 /// Whether an occurrence meets the condition with this index.
 #[inline(always)]
-fn meets<const INDEX: usize>(context: *mut c_void) -> Option<bool> {
+fn meets<const INDEX: usize>(context: *mut c_void, duration_ns: u64) -> Option<bool> {
     let comparison = get!(event.conditions[INDEX].comparison);
     if comparison == 0 {
         return Some(true);
     }
     let field = get!(event.conditions[INDEX].field);
-    let (found, number) = (read_field(context, &field)?, get!(event.conditions[INDEX].number));
+    let (found, number) = (read_field(context, &field, duration_ns)?, get!(event.conditions[INDEX].number));
     Some(if comparison == Comparison::Equal as u32 {
         found == number
     } else if comparison == Comparison::NotEqual as u32 {
@@ -46,12 +55,15 @@ fn meets<const INDEX: usize>(context: *mut c_void) -> Option<bool> {
     })
 }
 
-/// Reads a field.
+/// Reads a field. `duration_ns`: of the system call that returns.
 ///
 /// VERIFIER: the context is read by a helper. A load at an offset that is a constant of the loader would be one from a changed
 /// pointer to the context, which is refused.
 #[inline(always)]
-fn read_field(context: *mut c_void, field: &Field) -> Option<i64> {
+fn read_field(context: *mut c_void, field: &Field, duration_ns: u64) -> Option<i64> {
+    if field.place == FieldPlace::Duration as u32 {
+        return Some(duration_ns as i64);
+    }
     if field.place == FieldPlace::Constant as u32 {
         return Some(i64::from(field.offset));
     }

@@ -12,6 +12,7 @@ use profiler_common::{
     event::EventCounts,
     off_cpu::OffCpuThread,
     requested_stack::{CopiedStack, StackRequest},
+    system_call::SystemCallEntry,
     unwind::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
@@ -220,6 +221,15 @@ pub(crate) static EVENT_COUNTS: PerCpuArray<EventCounts> = PerCpuArray::with_max
 /// When full: cannot be, every entry exists from the start.
 #[map]
 pub(crate) static EVENT_SCRATCH: PerCpuArray<EventScratch> = PerCpuArray::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written by the program of system call entries, by user space before sampling, and by the programs of events that measure
+/// durations; read by these.
+/// Address of a `task_struct` -> the last entry of the thread into a system call, until the thread exits; and
+/// [`BEGUN_BEFORE`](profiler_common::system_call::BEGUN_BEFORE).
+/// The loader sets the size.
+/// When full: the calls of a thread that has no entry have no duration.
+#[map]
+pub(crate) static SYSTEM_CALLS: HashMap<u64, SystemCallEntry> = HashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// A map definition of type array of maps, which aya-ebpf 0.2 does not offer.
 #[repr(transparent)]

@@ -22,6 +22,7 @@ mod scratch;
 mod stack_capture;
 mod stack_copy;
 mod stale_mappings;
+mod system_call;
 mod target_filter;
 mod unwind_table;
 mod unwinder;

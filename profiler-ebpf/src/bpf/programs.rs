@@ -6,6 +6,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
+    EbpfContext,
     bindings::task_struct,
     macros::{perf_event, raw_tracepoint},
     programs::{PerfEventContext, RawTracePointContext},
@@ -16,7 +17,7 @@ use super::{
     counters::count,
     event,
     off_cpu::{self, Switch},
-    off_cpu_pass, process_events, requested_stacks, sample, wall, wall_scan,
+    off_cpu_pass, process_events, requested_stacks, sample, system_call, wall, wall_scan,
 };
 
 /// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
@@ -74,6 +75,20 @@ extern "C" fn sample_tracepoint(context: *mut c_void) -> i32 {
 #[unsafe(link_section = "raw_tp/event")]
 extern "C" fn sample_tracepoint_fp(context: *mut c_void) -> i32 {
     event::sample_tracepoint::<false>(context);
+    0
+}
+
+/// Runs at each entry into a system call.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+fn system_call_enter(context: RawTracePointContext) -> i32 {
+    system_call::enter(context.as_ptr());
+    0
+}
+
+/// Runs at `sched_process_exit`, in each thread that exits.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn system_call_thread_exit(_context: RawTracePointContext) -> i32 {
+    system_call::exit_thread();
     0
 }
 

@@ -215,13 +215,14 @@ pub(super) struct SamplingArguments {
     event_provider: Vec<EventProvider>,
     /// Sample this event at its occurrences; with -F, CPU samples are taken as well. Software: page-faults, major-faults,
     /// context-switches, cpu-migrations; hardware: cycles, instructions, cache-misses, branch-misses, rNNN; a tracepoint:
-    /// sched:sched_switch, syscalls:sys_enter_read; a probe: uprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME. Can be repeated
+    /// sched:sched_switch, syscalls:sys_enter_read; a probe: uprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME; the time of system
+    /// calls: syscall-time. Can be repeated
     #[arg(short = 'e', value_name = "EVENT", conflicts_with = "capture")]
     counted_events: Vec<CountedEvent>,
     /// Show where new memory is touched: -e page-faults
     #[arg(long, conflicts_with = "capture")]
     faults: bool,
-    /// Show where system calls come from: -e raw_syscalls:sys_enter
+    /// Show where system calls come from, by their names, and how long they take: -e raw_syscalls:sys_enter -e syscall-time
     #[arg(long, conflicts_with = "capture")]
     syscalls: bool,
     /// Show where memory is allocated, in bytes: the sum of arg1 of -e uprobe:libc:malloc
@@ -231,7 +232,8 @@ pub(super) struct SamplingArguments {
     #[arg(short = 'c', value_name = "N", requires = "counted_events")]
     period: Option<NonZeroU64>,
     /// Sum this field of the events of -e in place of counting: an argument of a tracepoint, or a member of it (prev.pid); arg1
-    /// to arg6 of a uprobe, a system call or a static probe; ret of a uretprobe or of the exit of a system call
+    /// to arg6 of a uprobe, a system call or a static probe; ret of a uretprobe or of the exit of a system call, and duration,
+    /// nanoseconds, of the latter
     #[arg(long, value_name = "FIELD", requires = "counted_events")]
     weight: Option<String>,
     /// Count the events of -e only where a field compares so with a number: "id == 0", "arg1 >= 4096"
@@ -489,6 +491,7 @@ impl SamplingArguments {
         let named = [
             (self.faults, "page-faults", None),
             (self.syscalls, "raw_syscalls:sys_enter", None),
+            (self.syscalls, "syscall-time", None),
             (self.alloc, "uprobe:libc:malloc", Some("arg1")),
         ];
         let named = named.into_iter().filter(|(is_wanted, ..)| *is_wanted).filter_map(|(_, name, field)| {

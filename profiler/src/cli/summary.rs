@@ -74,19 +74,20 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
 fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger) -> Vec<String> {
     let (header, event) = (profile.header(), profile.event(id));
     let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
+    let unit = if let Sampling::Times { .. } = event.sampling { "" } else { " samples" };
     let mut lines = vec![format!(
-        "{name}{} samples in {} of {}, {}",
-        ledger.reported,
+        "{name}{}{unit} in {} of {}, {}",
+        amount(event, ledger.reported),
         seconds(header.duration_ns),
         header.target,
-        losses(ledger)
+        losses(event, ledger)
     )];
     if let Some(cause) = ledger.why_empty(event) {
         lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
     } else {
         lines.push(stacks(ledger));
         lines.push(frames(ledger));
-        lines.extend(most_unsymbolized(ledger));
+        lines.extend(most_unsymbolized(event, ledger));
     }
     lines.extend(overhead_limit(ledger));
     lines.extend(waits_without_stack(profile, id));
@@ -135,7 +136,7 @@ fn hidden_idle(profile: &Profile, view: &Profile) -> Option<String> {
 /// A value with its unit: samples, or seconds.
 fn value_text(event: &Event, value: u64) -> String {
     match event.sampling {
-        Sampling::Durations { .. } => seconds(value),
+        Sampling::Durations { .. } | Sampling::Times { .. } => seconds(value),
         Sampling::Occurrences { .. } => format!("{value} occurrences"),
         Sampling::Sums { .. } => format!("a sum of {value}"),
         _ => format!("{value} samples"),
@@ -147,7 +148,15 @@ fn seconds(ns: u64) -> String {
     format!("{:.1} s", ns as f64 / NS_PER_S)
 }
 
-fn losses(ledger: &EventLedger) -> String {
+/// What the ledger has of an event: a number of samples, or a time.
+fn amount(event: &Event, count: u64) -> String {
+    match event.sampling {
+        Sampling::Times { .. } => seconds(count),
+        _ => count.to_string(),
+    }
+}
+
+fn losses(event: &Event, ledger: &EventLedger) -> String {
     if !ledger.adds_up() {
         let found = ledger.reported.saturating_add(ledger.lost_total());
         return format!("{} of {} ticks are not accounted for", ledger.due.abs_diff(found), ledger.due);
@@ -155,7 +164,7 @@ fn losses(ledger: &EventLedger) -> String {
     if ledger.lost.is_empty() {
         return "0 lost".to_owned();
     }
-    let named = ledger.lost.iter().map(|(loss, count)| format!("{count} lost ({loss})"));
+    let named = ledger.lost.iter().map(|(loss, count)| format!("{} lost ({loss})", amount(event, *count)));
     named.collect::<Vec<_>>().join(", ")
 }
 
@@ -224,13 +233,14 @@ fn frames(ledger: &EventLedger) -> String {
 }
 
 /// The module and reason with the most unsymbolized frames, and the remedy.
-fn most_unsymbolized(ledger: &EventLedger) -> Option<String> {
+fn most_unsymbolized(event: &Event, ledger: &EventLedger) -> Option<String> {
     let (worst, count) = ledger.worst_unnamed()?;
     let module = match worst.module.as_str() {
         "" => String::new(),
         module => format!(" in {module}"),
     };
     let remedy = worst.remedy().map(|remedy| format!(": {}", instruction(&remedy))).unwrap_or_default();
+    let count = amount(event, count);
     Some(format!("most unsymbolized frames: {count}{module}, {}{remedy}", worst.reason))
 }
 
@@ -257,8 +267,10 @@ fn cost(events: &[&Event], ledger: &Ledger) -> String {
         cost.peak_memory_bytes as f64 / BYTES_PER_MB
     );
     let reported = sum::of(ledger.events.iter().map(|event| event.reported));
-    if events.iter().any(|event| matches!(event.sampling, Sampling::Durations { .. })) {
-        // The programs run at each switch, whether it begins or ends a sample or none.
+    let has_samples =
+        |event: &&Event| !event.sampling.has_sums() && !matches!(event.sampling, Sampling::Durations { .. });
+    if !events.iter().all(has_samples) {
+        // The programs run at each switch, whether it begins or ends a sample or none; sums are no number of samples.
         let _ = write!(text, ", {:.2} s in the kernel", cost.bpf_run_time_ns as f64 / NS_PER_S);
     } else if reported > 0 {
         let per_sample = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
@@ -328,6 +340,23 @@ mod tests {
         assert!(text.ends_with(&format!("{hidden}{finding}")), "{text}");
         profile.set_findings(Vec::new());
         assert!(!text_of(&profile).contains("idle"));
+    }
+
+    #[test]
+    fn an_event_of_times_has_seconds_in_place_of_samples() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event { name: "syscall-time".to_owned(), sampling: Sampling::Times { period: 1 } });
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        let stack = builder.stack(Vec::new(), StackEnd::Root);
+        builder.sample(0, 0, thread, stack, 2_500_000_000);
+        builder.event_ledger_mut(EventId::FIRST).lost.insert(Loss::Nested, 1_500_000_000);
+        let text = summary_of(builder);
+        assert!(
+            text.contains("profiler: 2.5 s in 0.0 s of pid 1") && text.contains("1.5 s lost ("),
+            "{text}"
+        );
+        assert!(text.contains(" s in the kernel\n"), "{text}");
     }
 
     #[test]
@@ -428,7 +457,7 @@ mod tests {
         let frames = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
         let mut ledger = EventLedger { reported: 1, ..EventLedger::default() };
         ledger.unsymbolized.insert(frames, 412);
-        let text = most_unsymbolized(&ledger).unwrap();
+        let text = most_unsymbolized(&Event::at_frequency("cpu-clock", 99), &ledger).unwrap();
         assert!(text.starts_with("most unsymbolized frames: 412 in /rt/libcoreclr.so, no symbols"), "{text}");
         assert!(text.contains("libcoreclr.so.dbg") && text.contains("--debug-dir"), "{text}");
         assert!(text.ends_with("--symbol-server microsoft"), "{text}");

@@ -13,6 +13,7 @@ use profiler_addresses::{FileOffset, RuntimeAddress};
 use profiler_common::{
     COMM_BYTES, FrameFlags,
     event::{EventCounts, MAX_EVENTS},
+    system_call::SystemCallAbi,
     unwind::StackEndReason,
 };
 use profiler_processes::SidebandEvent;
@@ -44,6 +45,16 @@ pub(crate) struct RawSample {
     pub(crate) value: u64,
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) waker: Option<Box<RawWaker>>,
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) system_call: Option<CalledSystemCall>,
+}
+
+/// The system call whose entry or exit is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CalledSystemCall {
+    pub(crate) number: i64,
+    /// The table that has the number.
+    pub(crate) abi: SystemCallAbi,
 }
 
 /// The task that ended a wait.

@@ -120,6 +120,7 @@ mod tests {
             kernel_stack: None,
             user_stack: None,
             waker: None,
+            system_call: None,
         };
         let batch = Batch { samples: vec![sample], watermark_ns: u64::MAX, ..Batch::default() };
         pipeline.process(batch, 0).unwrap();

@@ -324,6 +324,7 @@ impl Pipeline {
         for sample in batch.samples {
             match self.stacks_of(sample.kernel_stack, sample.user_stack) {
                 Some(stacks) => {
+                    let stacks = SampleStacks { system_call: sample.system_call, ..stacks };
                     let waker = sample.waker.as_ref();
                     let waker_stacks =
                         waker.and_then(|waker| self.stacks_of(waker.kernel_stack, waker.user_stack));
@@ -457,7 +458,7 @@ impl Pipeline {
     fn stacks_of(&mut self, kernel: RawStackId, user: RawStackId) -> Option<SampleStacks> {
         let mut get = |id: RawStackId| id.map_or(Some(None), |_| self.stacks.get(id).map(Some));
         let (kernel, user) = (get(kernel)?, get(user)?);
-        Some(SampleStacks { kernel, user, tables_outdated_since_ns: None })
+        Some(SampleStacks { kernel, user, ..SampleStacks::default() })
     }
 
     /// Adds a sample to the current profile, once its process is known.

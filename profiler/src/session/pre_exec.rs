@@ -63,6 +63,7 @@ mod tests {
             value: 1,
             origin: Origin::Timer,
             waker: None,
+            system_call: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod deferred;
 mod process_attributes;
 mod runtime_events;
 mod sums;
+mod system_calls;
 mod tail_calls;
 mod wakers;
 
@@ -28,7 +29,7 @@ use self::{
     wakers::DeferredWake,
 };
 use super::sample_events::{SampleEvents, Sampled};
-use crate::sampler::{Comm, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId};
+use crate::sampler::{CalledSystemCall, Comm, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
 const MAX_DEFERRED_SAMPLES: usize = 3 << 20;
@@ -71,12 +72,14 @@ struct Measured {
 }
 
 /// The kernel stack and the user stack of a sample.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SampleStacks {
     pub(super) kernel: Option<Arc<RawStack>>,
     pub(super) user: Option<Arc<RawStack>>,
     /// [`Process::unwind_tables_outdated_since`] the time of the sample.
     pub(super) tables_outdated_since_ns: Option<u64>,
+    /// The system call that the thread has called.
+    pub(super) system_call: Option<CalledSystemCall>,
 }
 
 /// The key of a symbolized stack of a process: stack ids together with the state of its mappings.
@@ -86,6 +89,7 @@ struct StackKey {
     tables_outdated_since_ns: Option<u64>,
     kernel: RawStackId,
     user: RawStackId,
+    system_call: Option<CalledSystemCall>,
 }
 
 /// The result of symbolizing a stack.
@@ -145,6 +149,7 @@ impl ProfileAssembler {
             tables_outdated_since_ns: stacks.tables_outdated_since_ns,
             kernel: id(&stacks.kernel),
             user: id(&stacks.user),
+            system_call: stacks.system_call,
         };
         if let Some(cached) = self.process(process).stacks.get(&key) {
             return *cached;
@@ -237,7 +242,8 @@ impl ProfileAssembler {
             return None;
         }
         let end = cut.unwrap_or_else(|| self.stack_end(stacks, frames.last().map(|(frame, _)| *frame)));
-        Some(self.builder.unwound_stack(frames, end))
+        let system_call = stacks.system_call.map(|call| (self.system_call_frame(call), FoundBy::Kernel));
+        Some(self.builder.unwound_stack(system_call.into_iter().chain(frames), end))
     }
 
     fn symbolized_frames(
@@ -264,7 +270,10 @@ impl ProfileAssembler {
 
     /// The end of a stack: complete if its outermost frame starts a process, a thread or a kernel thread.
     fn stack_end(&self, stacks: &SampleStacks, root: Option<FrameId>) -> StackEnd {
-        let Some(root) = root else { return StackEnd::Empty };
+        let Some(root) = root else {
+            let is_complete = stacks.system_call.is_some() && !self.has_user_stacks;
+            return if is_complete { StackEnd::Root } else { StackEnd::Empty };
+        };
         let outer = stacks.user.as_deref().or(stacks.kernel.as_deref());
         if outer.is_some_and(|stack| stack.is_truncated) {
             return StackEnd::DepthLimit;
@@ -472,11 +481,7 @@ mod tests {
     fn user_end(stack: &RawStack, name: &str) -> StackEnd {
         end(
             true,
-            &SampleStacks {
-                kernel: None,
-                user: Some(Arc::new(stack.clone())),
-                tables_outdated_since_ns: None,
-            },
+            &SampleStacks { user: Some(Arc::new(stack.clone())), ..SampleStacks::default() },
             FrameKind::Native,
             name,
         )
@@ -518,8 +523,7 @@ mod tests {
 
     #[test]
     fn a_kernel_stack_is_complete_without_user_stacks() {
-        let stacks =
-            &SampleStacks { kernel: Some(Arc::new(stack(None))), user: None, tables_outdated_since_ns: None };
+        let stacks = &SampleStacks { kernel: Some(Arc::new(stack(None))), ..SampleStacks::default() };
         assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
@@ -533,8 +537,7 @@ mod tests {
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let key = table.prefetch(std::process::id());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
-        let stacks =
-            SampleStacks { kernel: None, user: Some(Arc::new(stack)), tables_outdated_since_ns: None };
+        let stacks = SampleStacks { user: Some(Arc::new(stack)), ..SampleStacks::default() };
         let (frames, cut) = resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, &stacks);
         (frames.len(), cut)
     }
@@ -580,7 +583,8 @@ mod tests {
             let addresses = [own.0, code, own.0].into();
             let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
             let tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
-            let stacks = SampleStacks { kernel: None, user: Some(Arc::new(stack)), tables_outdated_since_ns };
+            let user = Some(Arc::new(stack));
+            let stacks = SampleStacks { user, tables_outdated_since_ns, ..SampleStacks::default() };
             let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns, &stacks);
             (frames.len(), cut)
         };

@@ -125,11 +125,12 @@ impl SampleEvents {
         });
         let counted = sampled.events.iter().map(|event| {
             let period = event.period().get();
-            let (name, sampling) = match event.weight() {
-                Some(field) => (format!("{} {field}", event.name()), Sampling::Sums { period }),
-                None => (event.name().to_owned(), Sampling::Occurrences { period }),
+            let sampling = match event.weight() {
+                Some(_) if event.is_weighted_by_time() => Sampling::Times { period },
+                Some(_) => Sampling::Sums { period },
+                None => Sampling::Occurrences { period },
             };
-            builder.event(Event { name, sampling })
+            builder.event(Event { name: event.name_with_weight(), sampling })
         });
         let counted = counted.collect();
         Self { cpu, wall, off_cpu, counted }

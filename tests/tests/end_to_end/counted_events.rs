@@ -1,5 +1,7 @@
 //! Tests events that are sampled at their occurrences: page faults, system calls, signals and switches of known number.
 
+mod system_calls;
+
 use std::{collections::BTreeMap, fs, num::NonZeroU64, path::Path};
 
 use profiler::{

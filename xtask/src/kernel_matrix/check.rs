@@ -142,11 +142,13 @@ fn off_cpu(transcript: &Transcript) -> Result<String> {
     finds(ended(transcript, "off-cpu", 0)?, calls)
 }
 
-/// `tests/workloads/syscalls.c`: the stacks of system calls, by a tracepoint.
+/// `tests/workloads/syscalls.c`: the stacks of system calls, by a tracepoint, and their time.
 fn tracepoint(transcript: &Transcript) -> Result<String> {
     // Older kernels unwind by frame pointer: the function that `read` returns to is missing.
     let is_old = transcript.kernel.starts_with("5.");
-    let calls: &[&str] = if is_old { &["run", "main"] } else { &["read", "read_zeros", "run", "main"] };
+    let calls: &[&str] =
+        if is_old { &["run", "main"] } else { &["[read]", "read", "read_zeros", "run", "main"] };
+    says(transcript, "tracepoint", 0, "profiler: syscall-time: ")?;
     finds(ended(transcript, "tracepoint", 0)?, calls)
 }
 
@@ -283,6 +285,8 @@ mod tests {
             "5.10.0" => "waits;start_thread;run;clock_nanosleep 98",
             _ => "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98",
         };
+        let calls = "profiler: raw_syscalls:sys_enter: 500 samples in 0.5 s of x, 0 lost\n\
+                     profiler: syscall-time: 0.4 s in 0.5 s of x, 0 lost";
         let probed = match kernel {
             "5.10.0" => "s;main;read_zeros 500",
             _ => "s;main;run;read_zeros 500",
@@ -303,7 +307,7 @@ mod tests {
             step("with-cpu", 0, "", "profiler: cpu-clock: 9 samples\nprofiler: wall: 9 samples"),
             profile("wall", "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
             profile("off-cpu", off_cpu),
-            profile("tracepoint", "s;main;run;read_zeros;read;do_syscall_64 500"),
+            step("tracepoint", 0, "s;main;run;read_zeros;read;[read] 500", calls),
             profile("uprobe", probed),
             step("faults", 7, "s;_start;main 2", ""),
             step("command", 7, "ready 1\ns;main;run;burn 5", ""),
@@ -352,7 +356,8 @@ mod tests {
             ("wall", "== step wall 0", "== step wall 1"),
             ("off-CPU", "run;reader;read_nothing;read;vfs_read", "run;reader"),
             ("wall", "profiler: wall: 9 samples", ""),
-            ("tracepoint", "read;do_syscall_64 500", "500"),
+            ("tracepoint", "read;[read] 500", "500"),
+            ("tracepoint", "profiler: syscall-time: 0.4 s in 0.5 s of x, 0 lost", ""),
             ("uprobe", "s;main;run;read_zeros 500", "s;main;run 500"),
             ("page faults", "s;_start;main 2", "s 2"),
             ("command", "== step command 7", "== step command 0"),

@@ -73,7 +73,7 @@ stop
 start syscalls
 step kernel profiler -p $pid -F 999 --max-overhead 100 -d 1
 step with-cpu profiler -p $pid -F 999 --wall --max-overhead 100 -d 500ms
-step tracepoint profiler -p $pid -e raw_syscalls:sys_enter --max-overhead 100 -d 500ms
+step tracepoint profiler -p $pid --syscalls --max-overhead 100 -d 500ms
 step uprobe profiler -p $pid -e uprobe:/bin/syscalls:read_zeros --max-overhead 100 -d 500ms
 stop
 

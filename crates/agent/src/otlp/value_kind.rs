@@ -61,6 +61,9 @@ pub(super) fn of(event: &Event) -> ValueKind {
             ValueKind { scale: period_ns.unsigned_abs(), ..kind(time(&name), time(&name), period_ns) }
         }
         (Sampling::Durations { .. }, _) => kind(time(&name), time(&name), i64::from(name != OFF_CPU)),
+        (Sampling::Times { period }, _) => {
+            kind(time(&name), time(&name), i64::try_from(period).unwrap_or(i64::MAX).max(1))
+        }
         (Sampling::Occurrences { period } | Sampling::Sums { period }, _) => {
             let period = i64::try_from(period).unwrap_or(i64::MAX).max(1);
             kind(count(&name), count(&name), period)
@@ -111,6 +114,12 @@ mod tests {
             ("off_cpu:nanoseconds:off_cpu:nanoseconds".to_owned(), 0)
         );
         assert_eq!(types(&event("locks", sampling)), ("locks:nanoseconds:locks:nanoseconds".to_owned(), 1));
+    }
+
+    #[test]
+    fn times_of_occurrences_have_the_period_of_their_samples() {
+        let calls = event("syscall-time", Sampling::Times { period: 1 });
+        assert_eq!(types(&calls), ("syscall_time:nanoseconds:syscall_time:nanoseconds".to_owned(), 1));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl<'a> Thread<'a> {
 fn sampled(profile: &Profile, event: EventId, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
     let event = profile.event(event);
     let (weight_type, weight_unit) = match event.sampling {
-        Sampling::Durations { .. } => ("tracing-ms", NS_PER_MS),
+        Sampling::Durations { .. } | Sampling::Times { .. } => ("tracing-ms", NS_PER_MS),
         _ => ("samples", 1.0),
     };
     let mut last_ns = 0;

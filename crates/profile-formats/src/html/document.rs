@@ -259,7 +259,7 @@ fn measured<'a>(
         event: texts.number(&*event.name),
         shown: title::shown(event).to_owned(),
         event_text: texts.number(title::event_text(event)),
-        unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. })),
+        unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. } | Sampling::Times { .. })),
         cpus: header.cpus,
         duration_ns: header.duration_ns,
         started_unix_ms: header.started_unix_ns / NS_PER_MS,
@@ -272,6 +272,10 @@ fn measured<'a>(
         incident_since_ns: header.incident.as_ref().map(|incident| incident.since_ns),
         findings: title::findings(profile),
         timeline,
-        ledger: ledger::sections(ledger, profile.ledger()),
+        ledger: ledger::sections(
+            ledger,
+            profile.ledger(),
+            !profile.events().any(|event| event.sampling.has_sums()),
+        ),
     }
 }

@@ -33,7 +33,9 @@ enum Amount {
 const MAX_UNSYMBOLIZED_ROWS: usize = 20;
 
 /// All tables of an event and of the session that are not empty.
-pub(super) fn sections(event: &EventLedger, session: &Ledger) -> Vec<Section> {
+///
+/// `has_samples`: the ledgers of all events have numbers of samples, and none has sums.
+pub(super) fn sections(event: &EventLedger, session: &Ledger, has_samples: bool) -> Vec<Section> {
     let sections = [
         Section { title: "Samples", rows: samples(event, &session.timer) },
         Section { title: "Stacks", rows: stacks(event) },
@@ -41,7 +43,7 @@ pub(super) fn sections(event: &EventLedger, session: &Ledger) -> Vec<Section> {
         Section { title: "Symbolized frames, by source of the symbol", rows: symbolized(event) },
         Section { title: "Unsymbolized frames, by reason", rows: unsymbolized(event) },
         Section { title: "Other losses", rows: other_losses(session) },
-        Section { title: "What the profiler cost", rows: cost(session) },
+        Section { title: "What the profiler cost", rows: cost(session, has_samples) },
     ];
     sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
 }
@@ -133,7 +135,7 @@ fn other_losses(ledger: &Ledger) -> Vec<Row> {
     counted.map(|(what, count)| Row::plain(what, Amount::Count(count))).collect()
 }
 
-fn cost(ledger: &Ledger) -> Vec<Row> {
+fn cost(ledger: &Ledger, has_samples: bool) -> Vec<Row> {
     const NS_PER_S: f64 = 1e9;
     const NS_PER_US: f64 = 1e3;
     const BYTES_PER_MB: f64 = 1e6;
@@ -146,7 +148,7 @@ fn cost(ledger: &Ledger) -> Vec<Row> {
         Row::plain("peak memory", Amount::Text(peak_memory)),
     ];
     let reported = sum::of(ledger.events.iter().map(|event| event.reported));
-    if reported > 0 {
+    if reported > 0 && has_samples {
         let each_us = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
         rows.push(Row::plain("in the kernel for each sample", Amount::Text(format!("{each_us:.1} us"))));
     }
@@ -170,7 +172,7 @@ mod tests {
     use profiler_profile::{Loss, Reason, UnsymbolizedFrames};
 
     fn rows_of(event: &EventLedger, session: &Ledger, title: &str) -> Vec<Row> {
-        let section = sections(event, session).into_iter().find(|section| section.title == title);
+        let section = sections(event, session, true).into_iter().find(|section| section.title == title);
         section.map(|section| section.rows).unwrap_or_default()
     }
 

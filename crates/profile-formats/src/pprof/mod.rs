@@ -80,7 +80,7 @@ fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
 /// The name of the values of an event: that of a CPU profile is `cpu`, as pprof's own are.
 fn event_type(event: &Event) -> &str {
     match (event.sampling, event.name.as_str()) {
-        (Sampling::Occurrences { .. } | Sampling::Sums { .. }, name) => name,
+        (_, name) if title::is_counted(event) => name,
         (_, "" | "cpu-clock") => "cpu",
         (_, name) => name,
     }
@@ -332,17 +332,29 @@ pub(super) mod tests {
         builder.event(Event::at_frequency("cpu-clock", 100));
         let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
         let event = builder.event(waits);
+        let times = Event { name: "syscall-time".to_owned(), sampling: Sampling::Times { period: 1 } };
+        let times = builder.event(times);
         let process = builder.process(7, "app");
         let thread = builder.thread(process, 8, "a");
         let stack = builder.stack(Vec::new(), StackEnd::Empty);
         builder.sample(0, 0, thread, stack, 3);
         let state = Some(ThreadState::Blocked);
         builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 5_000 });
+        builder.add_sample(Sample {
+            time_ns: 1,
+            cpu: 0,
+            thread,
+            stack,
+            event: times,
+            state: None,
+            value: 700,
+        });
         let piece = read_back(&builder.finish(Header::default()));
         let types: Vec<_> = piece.sample_type.iter().map(|kind| text(&piece, kind.r#type)).collect();
-        assert_eq!(types, ["samples", "cpu", "off-cpu"]);
+        assert_eq!(types, ["samples", "cpu", "off-cpu", "syscall-time"]);
+        assert_eq!(text(&piece, piece.sample_type[3].unit), "nanoseconds");
         let values: Vec<_> = piece.sample.iter().map(|sample| &*sample.value).collect();
-        assert_eq!(values, [[3, 30_000_000, 0], [0, 0, 5_000]]);
+        assert_eq!(values, [[3, 30_000_000, 0, 0], [0, 0, 5_000, 0], [0, 0, 0, 700]]);
         let label = piece.sample[1].label.last().unwrap();
         assert_eq!((text(&piece, label.key), text(&piece, label.str)), ("state", "blocked"));
     }

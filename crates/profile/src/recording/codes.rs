@@ -10,6 +10,7 @@ pub(super) const AT_FREQUENCY: u64 = 1;
 pub(super) const DURATIONS: u64 = 2;
 pub(super) const OCCURRENCES: u64 = 3;
 pub(super) const SUMS: u64 = 4;
+pub(super) const TIMES: u64 = 5;
 
 /// The kinds of [`FieldValue`](crate::FieldValue).
 pub(super) const UNSIGNED: u64 = 1;

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use super::{
     MAGIC, VERSION,
     body::Fields,
-    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, UNSIGNED, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
     measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
@@ -136,6 +136,7 @@ impl Reader {
             (DURATIONS, min_ns) => Sampling::Durations { min_ns },
             (OCCURRENCES, period) => Sampling::Occurrences { period },
             (SUMS, period) => Sampling::Sums { period },
+            (TIMES, period) => Sampling::Times { period },
             _ => return None,
         };
         if self.events.len() == MAX_EVENTS {

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use super::{
     MAGIC, VERSION,
     body::Body,
-    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, UNSIGNED, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
     measurement,
     section::{self, Kind, Packer},
 };
@@ -220,6 +220,7 @@ fn push_event(event: &Event, body: &mut Body) {
         Sampling::Durations { min_ns } => (DURATIONS, min_ns),
         Sampling::Occurrences { period } => (OCCURRENCES, period),
         Sampling::Sums { period } => (SUMS, period),
+        Sampling::Times { period } => (TIMES, period),
     };
     body.number(kind);
     body.number(number);

@@ -210,6 +210,8 @@ fn events_are_counted_beside_cpu_samples_only_on_request() {
     is("-p 1 -e page-faults -c 10", library().cpu_samples(false).counted_event(tenth));
     is("-p 1 -F 99 -e cycles", library().counted_event(event("cycles")));
     is("-p 1 --faults", library().cpu_samples(false).counted_event(event("page-faults")));
+    let calls = library().cpu_samples(false).counted_event(event("raw_syscalls:sys_enter"));
+    is("-p 1 --syscalls", calls.counted_event(CountedEvent::system_call_time()));
     let bytes = event("uprobe:libc:malloc").weighted_by("arg1");
     is("-p 1 --alloc", library().cpu_samples(false).counted_event(bytes));
     let reads = event("raw_syscalls:sys_enter").only_where("id==0".parse().unwrap());

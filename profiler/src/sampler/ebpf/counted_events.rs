@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     event_fields::EventFields,
     loader::{Helper, broken, clone_fd, create_map, has_helper, load_program, map, object_bytes, relocate},
+    system_call_entries::SystemCallEntries,
 };
 use crate::{
     counted_event::{CountedEvent, EventSource},
@@ -37,6 +38,8 @@ const MAX_PROGRAMS_OF_EVENT: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct CountedEvents {
     programs: Vec<EventProgram>,
+    /// For the durations of system calls, if an event needs them.
+    entries: Option<SystemCallEntries>,
     attached: Vec<OwnedFd>,
     counts: Option<OwnedFd>,
     events: usize,
@@ -64,20 +67,27 @@ impl CountedEvents {
         }
         let unwinds = uses_unwinder && has_helper(Helper::Loop);
         let mut programs = Vec::new();
+        let mut entries = None;
         for (index, planned) in events.iter().enumerate() {
             for (fields, event) in by_fields(planned)? {
                 let config = Config { event: constants(&event.event, index, &fields), ..*config };
                 let relocated = RelocatedObject::new(&config, maps)?;
                 let program = load(&event, unwinds, &relocated.object)?;
+                if entries.is_none() && event.event.needs_duration() {
+                    entries = Some(SystemCallEntries::load(&relocated.object, &config, maps)?);
+                }
                 programs.push(EventProgram { event, index, program });
             }
         }
         let counts = Some(clone_fd(map(maps, names::MAP_EVENT_COUNTS)?)?);
-        Ok(Self { programs, attached: Vec::new(), counts, events: events.len() })
+        Ok(Self { programs, entries, attached: Vec::new(), counts, events: events.len() })
     }
 
     /// Attaches the programs of tracepoints and probes.
     pub(super) fn start(&mut self) -> Result<()> {
+        if let Some(entries) = &self.entries {
+            self.attached.extend(entries.start()?);
+        }
         for program in &self.programs {
             self.attached.extend(program.attach()?);
         }
@@ -152,10 +162,20 @@ fn constants(event: &CountedEvent, index: usize, fields: &EventFields) -> EventC
         EventSource::Software(_) | EventSource::Hardware(_) | EventSource::Raw(_) => (period, 1),
         _ => (1, period),
     };
-    let EventFields { weight, conditions } = *fields;
-    // At most `MAX_EVENTS`.
-    let index = index as u32;
-    EventConfig { occurrences_per_run, runs_per_sample, index, reserved: 0, weight, conditions }
+    let EventFields { weight, conditions, ref thread } = *fields;
+    EventConfig {
+        occurrences_per_run,
+        runs_per_sample,
+        // At most `MAX_EVENTS`.
+        index: index as u32,
+        needs_duration: event.needs_duration().into(),
+        system_call: event.system_call_place() as u32,
+        thread_status: thread.status,
+        thread_start_time: thread.start_time,
+        reserved: 0,
+        weight,
+        conditions,
+    }
 }
 
 /// Loads the program of an event. `unwinds`: the unwinder captures user stacks, else `bpf_get_stack`.

@@ -108,6 +108,7 @@ impl CountedWaits {
                     kernel_stack: NonZeroU64::new(thread.kernel_stack),
                     user_stack: NonZeroU64::new(thread.user_stack),
                     waker,
+                    system_call: None,
                 });
             }
         }

@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 
 use libc::user_regs_struct;
-use profiler_common::event::{Comparison, Condition, Field, FieldPlace, MAX_CONDITIONS};
+use profiler_common::event::{Comparison, Condition, Field, FieldPlace, MAX_CONDITIONS, SystemCallPlace};
 use profiler_elf_symbols::{Operand, ProbeArgument, Register};
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     config::read_btf,
 };
 use crate::{
-    counted_event::{CountedEvent, EventSource},
+    counted_event::{CountedEvent, DURATION, EventSource},
     error::{Error, ErrorKind, Result},
     system_calls::SystemCall,
 };
@@ -26,6 +26,16 @@ const USER_CODE_SEGMENT: i64 = 0x33;
 pub(super) struct EventFields {
     pub(super) weight: Field,
     pub(super) conditions: [Condition; MAX_CONDITIONS],
+    pub(super) thread: ThreadOffsets,
+}
+
+/// Offsets in a task of what system calls need; 0 where they are not needed, or not known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ThreadOffsets {
+    /// `thread_info.status`, which distinguishes the system calls of 32-bit code.
+    pub(super) status: u32,
+    /// `start_time`.
+    pub(super) start_time: u32,
 }
 
 impl EventFields {
@@ -44,7 +54,10 @@ impl EventFields {
             }
             None => Condition::default(),
         };
-        Ok(Self { weight, conditions: [number, segment, requested] })
+        let needs_thread = event.system_call_place() != SystemCallPlace::None || event.needs_duration();
+        let thread =
+            if needs_thread { ThreadOffsets::find().unwrap_or_default() } else { ThreadOffsets::default() };
+        Ok(Self { weight, conditions: [number, segment, requested], thread })
     }
 }
 
@@ -52,11 +65,25 @@ fn condition(field: Field, comparison: Comparison, number: i64) -> Condition {
     Condition { number, field, comparison: comparison as u32, reserved: 0 }
 }
 
+impl ThreadOffsets {
+    fn find() -> Option<Self> {
+        let btf = read_btf()?;
+        let of_task = |member| btf.member("task_struct", member);
+        let status = of_task("thread_info")? + btf.member("thread_info", "status")?;
+        Some(Self { status, start_time: of_task("start_time")? })
+    }
+}
+
 fn field(event: &CountedEvent, operands: &str, name: &str) -> Result<Field> {
+    if name == DURATION && event.is_system_call_exit() {
+        let place = FieldPlace::Duration as u32;
+        return Ok(Field { bytes: 8, is_signed: 1, place, ..Field::default() });
+    }
     match event.source() {
         EventSource::Tracepoint(tracepoint) => argument_field(event, tracepoint, name),
         EventSource::SystemCall(call) => system_call_field(*call, name).ok_or_else(|| {
-            let known = if call.is_exit { "`arg1` to `arg6` and `ret`" } else { "`arg1` to `arg6`" };
+            let known =
+                if call.is_exit { "`arg1` to `arg6`, `ret` and `duration`" } else { "`arg1` to `arg6`" };
             unknown_field(event, name, known)
         }),
         EventSource::Probe(probe) => register_field(name, probe.is_return).ok_or_else(|| {
@@ -283,6 +310,16 @@ mod tests {
         assert_eq!((result.place, result.context_offset, result.is_signed), (place, 8, 1));
         let error = of("syscalls:sys_enter_read", "ret").unwrap_err().to_string();
         assert!(error.contains("`arg1` to `arg6`"), "{error}");
+    }
+
+    #[test]
+    fn a_duration_is_a_field_of_the_exits_of_system_calls() {
+        for event in ["syscalls:sys_exit_read", "raw_syscalls:sys_exit", "syscall-time"] {
+            assert_eq!(of(event, "duration").unwrap().place, FieldPlace::Duration as u32, "{event}");
+        }
+        for event in ["syscalls:sys_enter_read", "raw_syscalls:sys_enter", "uprobe:/lib/a.so:f"] {
+            assert!(of(event, "duration").is_err(), "{event}");
+        }
     }
 
     #[test]

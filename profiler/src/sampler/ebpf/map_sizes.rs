@@ -39,6 +39,8 @@ pub(super) struct MapSizes {
     pub(super) waiting_threads: u32,
     /// Threads whose off-CPU time is measured.
     pub(super) off_cpu_threads: u32,
+    /// Threads whose system calls are timed.
+    pub(super) system_calls: u32,
     /// Events that are sampled at their occurrences.
     pub(super) events: u32,
 }
@@ -51,6 +53,7 @@ impl MapSizes {
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
+        let times_system_calls = plan.events.iter().any(|planned| planned.event.needs_duration());
         let has_unbounded_rate = plan.off_cpu.is_some() || !plan.events.is_empty();
         Self {
             ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled)
@@ -60,6 +63,7 @@ impl MapSizes {
             targets: targets(plan, cpus.possible),
             waiting_threads: if plan.wall_hz.is_some() { MAX_WAITING_THREADS } else { 1 },
             off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
+            system_calls: if times_system_calls { MAX_WAITING_THREADS } else { 1 },
             events: u32::try_from(plan.events.len().max(1)).unwrap_or(u32::MAX),
         }
     }
@@ -74,6 +78,7 @@ impl MapSizes {
             names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
             names::MAP_STACK_REQUESTS => Some(self.waiting_threads.min(MAX_STACK_REQUESTS)),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
+            names::MAP_SYSTEM_CALLS => Some(self.system_calls),
             names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
             _ => None,
         }

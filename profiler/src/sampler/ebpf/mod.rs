@@ -22,6 +22,7 @@ mod requested_stacks;
 mod row_chunks;
 mod sampling_program;
 mod sideband;
+mod system_call_entries;
 #[cfg(test)]
 pub(crate) mod test_maps;
 mod timers;

@@ -6,6 +6,7 @@ use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
     event::{EventRecord, MAX_EVENTS},
     off_cpu::OffCpuRecord,
+    system_call::SystemCallAbi,
     unwind::StackEndReason,
     wall::{WaitRecord, WaitState, WaitingThread},
 };
@@ -13,7 +14,7 @@ use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
 use super::counted_waits::CountedWaits;
-use crate::sampler::{Batch, Comm, Origin, RawSample, RawStack};
+use crate::sampler::{Batch, CalledSystemCall, Comm, Origin, RawSample, RawStack};
 
 /// Decodes one record into the batch, or counts it as undecodable.
 pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch) {
@@ -43,7 +44,11 @@ fn sample(record: &[u8]) -> Option<RawSample> {
 fn event(record: &[u8]) -> Option<RawSample> {
     let (record, _) = EventRecord::read_from_prefix(record).ok()?;
     let event = u16::try_from(record.event).ok().filter(|event| usize::from(*event) < MAX_EVENTS)?;
-    Some(sample_of(&record.sample, Origin::Event(event), record.value))
+    let system_call = match record.system_call_abi {
+        0 => None,
+        abi => Some(CalledSystemCall { number: record.system_call, abi: SystemCallAbi::from_number(abi)? }),
+    };
+    Some(RawSample { system_call, ..sample_of(&record.sample, Origin::Event(event), record.value) })
 }
 
 fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
@@ -53,6 +58,7 @@ fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
         origin,
         value,
         waker: None,
+        system_call: None,
         pid: record.pid,
         tid: record.tid,
         comm: Comm(record.comm),
@@ -74,6 +80,7 @@ pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
         origin: Origin::WallPass(thread_state(thread.state)?),
         value: thread.ticks(),
         waker: None,
+        system_call: None,
         pid: thread.pid,
         tid: thread.tid,
         comm: Comm(thread.comm),
@@ -206,13 +213,24 @@ mod tests {
         let mut bytes = sample_bytes();
         bytes[..4].copy_from_slice(&(RecordKind::Event as u32).to_ne_bytes());
         let sample = SampleRecord::read_from_bytes(&bytes).unwrap();
-        let record = |event| EventRecord { sample, value: 70_000, event };
+        let record = |event| EventRecord {
+            sample,
+            value: 70_000,
+            event,
+            system_call_abi: SystemCallAbi::X64 as u32,
+            system_call: 39,
+        };
         let mut batch = Batch::default();
         decode_into(record(7).as_bytes(), &mut batch);
         let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
         assert_eq!((sample.value, sample.origin), (70_000, Origin::Event(7)));
+        assert_eq!(sample.system_call, Some(CalledSystemCall { number: 39, abi: SystemCallAbi::X64 }));
         decode_into(record(8).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1), "there is no such event");
+        decode_into(EventRecord { system_call_abi: 0, ..record(0) }.as_bytes(), &mut batch);
+        assert_eq!(batch.samples[1].system_call, None);
+        decode_into(EventRecord { system_call_abi: 3, ..record(0) }.as_bytes(), &mut batch);
+        assert_eq!((batch.samples.len(), batch.undecodable), (2, 2), "there is no such table");
     }
 
     #[test]

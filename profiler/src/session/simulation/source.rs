@@ -112,6 +112,7 @@ impl SimulatedSource {
             value: 1,
             origin: Origin::Timer,
             waker: None,
+            system_call: None,
         };
         let stack = RawStack {
             id,

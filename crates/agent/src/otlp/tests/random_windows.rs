@@ -128,6 +128,7 @@ fn types(event: &str) -> ([&'static str; 4], i128) {
         "wall" => (["wall", "nanoseconds", "wall", "nanoseconds"], 1_000_000_000 / 49),
         "off-cpu" => (["off_cpu", "nanoseconds", "off_cpu", "nanoseconds"], 1),
         "page-faults" => (["page_faults", "count", "page_faults", "count"], 1),
+        "syscall-time" => (["syscall_time", "nanoseconds", "syscall_time", "nanoseconds"], 1),
         other => panic!("no event of random profiles: {other}"),
     }
 }
