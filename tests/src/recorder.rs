@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    process::{Child, ChildStdout, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,7 +34,16 @@ impl Recorder {
     #[must_use]
     pub fn spawn(arguments: &[&str]) -> Self {
         let mut command = profiler(&["record"]);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        Self::run(command.args(arguments))
+    }
+
+    /// Starts a command that executes `profiler record`.
+    ///
+    /// # Panics
+    /// Panics if the program does not start.
+    #[must_use]
+    pub fn run(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().expect("the profiler starts");
         let lines = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         Self { child, lines }

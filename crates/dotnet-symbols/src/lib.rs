@@ -78,6 +78,7 @@
 //!         keywords: 0x10, // JIT
 //!         level: 5,       // verbose
 //!         filter: "",
+//!         events: &[],
 //!     }],
 //! };
 //! let command = config.encode(CollectCommand::CollectTracing2);

@@ -9,12 +9,15 @@ use profiler_ebpf::unwind_step::StackMemory;
 use super::{config::get, kernel_memory::read};
 
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
+const PAGE_BYTES: u64 = 4096;
 const PART_BYTES: u64 = PART_WORDS as u64 * WORD_BYTES;
 
 /// Copies the part from the wanted address on. False where it is not readable, or not anonymous memory: a page of a mapped file is
 /// read from a file system, which may never answer.
+///
+/// `is_first`: most stacks end in the first part, and a page takes longer to find than to copy.
 #[inline(always)]
-pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct) -> bool {
+pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool) -> bool {
     part.start = part.wanted;
     part.wanted = 0;
     part.bytes = 0;
@@ -27,7 +30,9 @@ pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct) -> bool {
     let part = unsafe { &mut *state };
     // VERIFIER: from the map, so that the paths through the callback meet again.
     // SAFETY: the field of a live map value.
-    let bytes = unsafe { read_volatile(&raw const part.bytes) }.min(PART_BYTES);
+    let anonymous_bytes = unsafe { read_volatile(&raw const part.bytes) };
+    let two_pages = 2 * PAGE_BYTES - (start & (PAGE_BYTES - 1));
+    let bytes = anonymous_bytes.min(if is_first { two_pages } else { PART_BYTES });
     part.bytes = 0;
     if bytes == 0 {
         return false;

@@ -93,10 +93,10 @@ fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Cou
     pass.part.wanted = registers.stack_pointer;
     let mut state: *mut PassScratch = pass;
     // Bound: see its definition.
-    for _ in 0..MAX_COPIES {
+    for index in 0..MAX_COPIES {
         // SAFETY: the scratch outlives the loop.
         let pass = unsafe { &mut *state };
-        if !stack_copy::copy(&mut pass.part, task) {
+        if !stack_copy::copy(&mut pass.part, task, index == 0) {
             if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
                 pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
             }

@@ -70,15 +70,26 @@ impl Containerd {
 
     /// Starts pods, and returns the exit codes of the containers that are waited for.
     pub(crate) fn run(&self, pods: &[Pod]) -> String {
+        let pods: Vec<_> = pods.iter().map(|pod| self.request(pod)).collect();
+        self.call(&json!({ "start": pods }))
+    }
+
+    /// Ends and removes all pods, with their cgroups.
+    pub(crate) fn remove_pods(&self) {
+        self.call(&json!({ "remove": true }));
+        remove_cgroups(&self.cgroups);
+    }
+
+    /// Calls the CRI service, see `cri.py`.
+    fn call(&self, requests: &Value) -> String {
         let packages = profiler_tests::file("../target/readers/grpcio");
         assert!(packages.is_dir(), "{} is missing: run `cargo xtask setup`", packages.display());
-        let list = self.folder.path().join("pods.json");
-        let pods: Vec<_> = pods.iter().map(|pod| self.request(pod)).collect();
-        fs::write(&list, json!(pods).to_string()).unwrap();
+        let file = self.folder.path().join("requests.json");
+        fs::write(&file, requests.to_string()).unwrap();
         let script = profiler_tests::file("tests/containers/cri.py");
         let mut python = Command::new("sh");
         python.args(["-c", r#"exec env PYTHONPATH="$0" python3 "$1" "$2" "$3" < "$4""#]).arg(packages);
-        python.arg(script).args([SOCKET, IMAGE]).arg(list);
+        python.arg(script).args([SOCKET, IMAGE]).arg(file);
         let run = run_command(&mut self.inside(&python));
         assert_eq!(run.code(), 0, "{}{}", run.stderr, self.log());
         run.stdout

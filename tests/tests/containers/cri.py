@@ -1,4 +1,5 @@
-"""Starts pods by containerd's CRI service, as a kubelet does: reads them as JSON from standard input.
+"""Starts and removes pods by containerd's CRI service, as a kubelet does: reads them as JSON from standard input, the pods to
+`start`, or `remove` for all that there are.
 
 A container is a command, or a dictionary with the settings that a kubelet takes from a manifest. A container that `ends` is
 waited for, and its exit code is printed.
@@ -160,11 +161,21 @@ def start(channel, image, pod):
             print(wait_for_exit(channel, created))
 
 
+def remove_all(channel):
+    while listed := call(channel, "RuntimeService/ListPodSandbox", b""):
+        sandbox = message((1, decoded(decoded(listed)[1])[1]))
+        call(channel, "RuntimeService/StopPodSandbox", sandbox)
+        call(channel, "RuntimeService/RemovePodSandbox", sandbox)
+
+
 def main():
     socket, image = sys.argv[1:]
+    requests = json.load(sys.stdin)
     with grpc.insecure_channel("unix://" + socket) as channel:
         wait_for_image(channel, image)
-        for pod in json.load(sys.stdin):
+        if requests.get("remove"):
+            remove_all(channel)
+        for pod in requests.get("start", []):
             start(channel, image, pod)
 
 

@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, process::Command};
 
 use profiler::{Format, Profile, WriteFormat as _};
 use profiler_agent::naming::{Naming, NamingOptions};
-use profiler_tests::{FoldedStacks, Outcome, lock_privileged, profiler, run_command, workload_path};
+use profiler_tests::{
+    FoldedStacks, Outcome, Recorder, lock_privileged, profiler, run_command, workload_path,
+};
 use serde_json::json;
 
 use crate::containerd::{Containerd, Pod};
@@ -146,4 +148,40 @@ fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
         assert_eq!(of["container.image.name"], "docker.io/local/workloads:1");
         assert_eq!(of["k8s.node.name"], "node-1");
     }
+}
+
+/// A StatefulSet replaces a pod by one with the same name.
+#[test]
+fn the_next_pod_with_the_name_is_followed() {
+    let Some(_lock) = lock_privileged() else { return };
+    let containerd = Containerd::start(&[workload_path("shares-static")]);
+    let start = |uid| {
+        let containers = json!({"app": ["/bin/shares-static", "60"]});
+        containerd.run(&[Pod { namespace: "shop", name: "worker-0", uid, containers }]);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("part-%n.profile");
+    let options = ["record", "--follow", "--rotate", "60s", "--pod", "worker-0", "-n", "shop", "-o"];
+    let command = profiler(&[&options[..], &[output.to_str().unwrap()]].concat());
+    let mut recorder = Recorder::run(&mut containerd.inside(&command));
+    recorder.wait_for("event=waiting");
+    for uid in ["3d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e", "4d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e"] {
+        start(uid);
+        recorder.wait_for("event=started");
+        containerd.remove_pods();
+        recorder.wait_for("event=waiting");
+    }
+    // With its PID namespace, all of its processes end.
+    drop(containerd);
+    assert_eq!(recorder.end().0, Vec::<String>::new());
+    let processes = ["part-1.profile", "part-2.profile"].map(|name| {
+        let profile = Profile::read(std::fs::File::open(folder.path().join(name)).unwrap()).unwrap();
+        let names = profile.processes().iter().filter_map(|process| process.kubernetes);
+        let pods: BTreeSet<_> = names.map(|names| profile.string(names.pod).to_owned()).collect();
+        assert_eq!(pods, set(&["worker-0"]), "{name}");
+        let sampled = profile.samples().iter().map(|sample| profile.thread(sample.thread).process);
+        sampled.map(|process| profile.process(process).pid).collect::<BTreeSet<_>>()
+    });
+    assert!(processes.iter().all(|pids| pids.len() == 1), "{processes:?}");
+    assert!(processes[0].is_disjoint(&processes[1]), "{processes:?}");
 }

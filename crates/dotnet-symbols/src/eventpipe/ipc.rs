@@ -33,10 +33,15 @@ const PERF_MAP: u32 = 3;
 /// The serialization format of a session.
 const NETTRACE: u32 = 1;
 
+/// The type of a session of `CollectTracing5` whose events follow on the connection.
+const STREAMING: u32 = 0;
+
 /// The version of the command that opens an EventPipe session. Newer versions have more options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CollectCommand {
+    /// .NET 10 and later: with the events of a provider that are sent.
+    CollectTracing5,
     /// .NET 9 and later: with keywords that select the events of the rundown.
     CollectTracing4,
     /// .NET 8: with an option to omit the stacks of events.
@@ -49,11 +54,17 @@ pub enum CollectCommand {
 
 impl CollectCommand {
     /// All versions, newest first.
-    pub const NEWEST_FIRST: &[Self] =
-        &[Self::CollectTracing4, Self::CollectTracing3, Self::CollectTracing2, Self::CollectTracing];
+    pub const NEWEST_FIRST: &[Self] = &[
+        Self::CollectTracing5,
+        Self::CollectTracing4,
+        Self::CollectTracing3,
+        Self::CollectTracing2,
+        Self::CollectTracing,
+    ];
 
     fn number(self) -> u8 {
         match self {
+            Self::CollectTracing5 => 6,
             Self::CollectTracing4 => 5,
             Self::CollectTracing3 => 4,
             Self::CollectTracing2 => 3,
@@ -86,6 +97,9 @@ pub struct ProviderConfig<'a> {
     pub level: u32,
     /// Arguments of the provider, `NAME=VALUE`, separated by semicolons.
     pub filter: &'a str,
+    /// The numbers of the only events that are sent, of those that keywords and level select; all of these where it is empty.
+    /// Before .NET 10 all of these are sent.
+    pub events: &'a [u32],
 }
 
 impl SessionConfig<'_> {
@@ -93,9 +107,14 @@ impl SessionConfig<'_> {
     pub fn encode(&self, command: CollectCommand) -> Vec<u8> {
         let (has_rundown, has_stacks) =
             (u8::from(self.rundown_keywords != 0), u8::from(self.collects_stacks));
-        let mut payload = [self.buffer_mib, NETTRACE].map(u32::to_le_bytes).concat();
+        let has_event_filters = command == CollectCommand::CollectTracing5;
+        let mut payload = Vec::new();
+        if has_event_filters {
+            payload.extend(STREAMING.to_le_bytes());
+        }
+        payload.extend([self.buffer_mib, NETTRACE].map(u32::to_le_bytes).concat());
         match command {
-            CollectCommand::CollectTracing4 => {
+            CollectCommand::CollectTracing5 | CollectCommand::CollectTracing4 => {
                 payload.extend(self.rundown_keywords.to_le_bytes());
                 payload.push(has_stacks);
             }
@@ -109,9 +128,19 @@ impl SessionConfig<'_> {
             payload.extend(provider.level.to_le_bytes());
             append_string(&mut payload, provider.name);
             append_string(&mut payload, provider.filter);
+            if has_event_filters {
+                append_event_filter(&mut payload, provider.events);
+            }
         }
         encode_message(EVENT_PIPE, command.number(), &payload)
     }
+}
+
+/// Appends an `event_filter`: those that are enabled, or that none is disabled.
+fn append_event_filter(payload: &mut Vec<u8>, events: &[u32]) {
+    payload.push(u8::from(!events.is_empty()));
+    payload.extend(u32::try_from(events.len()).unwrap_or(0).to_le_bytes());
+    payload.extend(events.iter().flat_map(|event| event.to_le_bytes()));
 }
 
 /// Encodes the command that stops a session.
@@ -224,7 +253,7 @@ mod tests {
         buffer_mib: 64,
         rundown_keywords: 0x138,
         collects_stacks: false,
-        providers: &[ProviderConfig { name: "ab", keywords: 0x38, level: 5, filter: "" }],
+        providers: &[ProviderConfig { name: "ab", keywords: 0x38, level: 5, filter: "", events: &[] }],
     };
 
     #[test]
@@ -251,8 +280,8 @@ mod tests {
     #[test]
     fn a_session_has_several_providers_and_stacks_on_request() {
         let providers = [
-            ProviderConfig { name: "a", keywords: 1, level: 4, filter: "" },
-            ProviderConfig { name: "b", keywords: 2, level: 2, filter: "c=1" },
+            ProviderConfig { name: "a", keywords: 1, level: 4, filter: "", events: &[] },
+            ProviderConfig { name: "b", keywords: 2, level: 2, filter: "c=1", events: &[80] },
         ];
         let config = SessionConfig { collects_stacks: true, providers: &providers, ..SESSION };
         let message = config.encode(CollectCommand::CollectTracing4);
@@ -266,6 +295,24 @@ mod tests {
         ];
         assert_eq!(message[options + 9..], expected.concat());
         assert_eq!(config.encode(CollectCommand::CollectTracing3)[options..options + 2], [1, 1]);
+    }
+
+    #[test]
+    fn the_newest_command_has_the_events_of_each_provider() {
+        let provider = |events| ProviderConfig { name: "", keywords: 1, level: 4, filter: "", events };
+        let providers = [provider(&[]), provider(&[1, 80])];
+        let config = SessionConfig { providers: &providers, ..SESSION };
+        let selection = [1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let expected = [
+            &[0, 0, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0x38, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0][..],
+            &selection,
+            &[0, 0, 0, 0, 0],
+            &selection,
+            &[1, 2, 0, 0, 0, 1, 0, 0, 0, 80, 0, 0, 0],
+        ];
+        let message = config.encode(CollectCommand::CollectTracing5);
+        assert_eq!(message[HEADER_BYTES..], expected.concat());
+        assert_eq!(message[HEADER_BYTES - 4..HEADER_BYTES], [2, 6, 0, 0]);
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl RuntimeEvent {
         Some(decode_by_metadata(event).map(|decoded| with_request(decoded, event)))
     }
 
+    /// The numbers of the runtime's own events of a kind.
+    pub fn numbers(kind: RuntimeEventKind) -> impl Iterator<Item = u32> {
+        manifest::ids(kind)
+    }
+
     /// The value of the field with a name, if it is a number that is never negative.
     pub fn unsigned(&self, name: &str) -> Option<u64> {
         let field = self.fields.iter().find(|field| field.name == name)?;

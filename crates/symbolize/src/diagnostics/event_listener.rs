@@ -53,7 +53,7 @@ impl EventListener {
         let buffer = Arc::new(Mutex::new(EventBuffer::new(budget)));
         let filled = Arc::clone(&buffer);
         let thread = RuntimeThread::start("events", endpoint.pid, move |deadline| {
-            let command = CollectCommand::CollectTracing4;
+            let command = CollectCommand::CollectTracing5;
             let listener = ListenerThread { endpoint, deadline, command, threads, buffer: filled, kept };
             listener.run(&request);
         })?;

@@ -58,6 +58,8 @@ pub(super) struct EventSession {
     providers: BTreeMap<String, ProviderEvents>,
     /// What is kept of the events of the sets. Keywords select others as well.
     kinds: Vec<RuntimeEventKind>,
+    /// The numbers of the runtime's own events that are kept; empty where all are.
+    runtime_events: Vec<u32>,
     /// The providers all of whose events are kept.
     whole_providers: Vec<String>,
     /// Whether it ends with a rundown.
@@ -113,7 +115,15 @@ impl EventSession {
             let events = ProviderEvents { keywords: *keywords, level: *level, filter: "" };
             session_with(&mut sessions, name, events, false).whole_providers.push(name.clone());
         }
+        sessions.iter_mut().for_each(Self::select_runtime_events);
         sessions
+    }
+
+    /// Selects the runtime's own events that are kept, so that a runtime that can sends no others.
+    fn select_runtime_events(&mut self) {
+        if !self.whole_providers.iter().any(|whole| whole == RUNTIME_PROVIDER) {
+            self.runtime_events = self.kinds.iter().copied().flat_map(RuntimeEvent::numbers).collect();
+        }
     }
 
     /// The configurations of its providers.
@@ -121,7 +131,8 @@ impl EventSession {
         let mut configs = Vec::with_capacity(self.providers.len());
         for (name, events) in &self.providers {
             let ProviderEvents { keywords, level, filter } = *events;
-            configs.push(ProviderConfig { name, keywords, level, filter });
+            let events = if name == RUNTIME_PROVIDER { &self.runtime_events[..] } else { &[] };
+            configs.push(ProviderConfig { name, keywords, level, filter, events });
         }
         configs
     }
@@ -301,6 +312,22 @@ mod tests {
         request.sets.push(EventSet::Exceptions);
         let config = EventSession::of_kept_stream(&request, None).config(&configs);
         assert_eq!((config.rundown_keywords, config.collects_stacks, config.buffer_mib), (0x138, true, 64));
+    }
+
+    #[test]
+    fn the_events_of_the_runtime_are_selected_unless_all_are_kept() {
+        let selected = |sets: &[EventSet], providers: &[&str]| {
+            let providers = providers.iter().map(|provider| provider.parse().unwrap()).collect();
+            let request = EventRequest { sets: sets.to_vec(), providers, stream: None };
+            let sessions = EventSession::all(&request, Some(10));
+            sessions.iter().map(|session| session.providers()[0].events.to_vec()).collect::<Vec<_>>()
+        };
+        assert_eq!(selected(&[EventSet::Exceptions], &[]), [[80]]);
+        assert_eq!(selected(&[EventSet::ThreadPool], &[]), [[55]]);
+        let whole = ["Microsoft-Windows-DotNETRuntime:0x1"];
+        assert_eq!(selected(&[EventSet::ThreadPool], &whole), [[0; 0]]);
+        let request = EventRequest { sets: vec![EventSet::ThreadPool], ..EventRequest::default() };
+        assert_eq!(EventSession::of_kept_stream(&request, None).providers()[0].events, [0; 0]);
     }
 
     #[test]

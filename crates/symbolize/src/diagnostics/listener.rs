@@ -55,6 +55,7 @@ const METHOD_SESSION: SessionConfig<'static> = SessionConfig {
         keywords: LOADER | JIT | NGEN,
         level: VERBOSE,
         filter: "",
+        events: &[],
     }],
 };
 
@@ -67,7 +68,13 @@ const fn rundown_session(buffer_mib: u32) -> SessionConfig<'static> {
         buffer_mib,
         rundown_keywords: RUNDOWN_KEYWORDS,
         collects_stacks: false,
-        providers: &[ProviderConfig { name: "Microsoft-DotNETCore-None", keywords: 0, level: 0, filter: "" }],
+        providers: &[ProviderConfig {
+            name: "Microsoft-DotNETCore-None",
+            keywords: 0,
+            level: 0,
+            filter: "",
+            events: &[],
+        }],
     }
 }
 

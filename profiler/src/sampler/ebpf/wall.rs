@@ -29,6 +29,9 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 /// How often threads that have ended are removed, with their last ticks.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The time from a pass that a target blocks to the next attempt.
+const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
+
 const BLOCKED: &str = "threads that wait are not sampled until the copy of a stack ends, which a file system in user space, or the target, delays";
 
 /// The passes of a session.
@@ -121,11 +124,13 @@ impl WallPasses {
         let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
         let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
         let is_flushed = now >= self.next_flush;
-        if self.run_unless_blocked(ticks, is_flushed).map_err(failed)? {
+        let pause = if self.run_unless_blocked(ticks, is_flushed).map_err(failed)? {
             self.periods = begun;
-        }
-        // What a pass takes is a part of the time that is allowed.
-        let pause = now.elapsed().div_f64(self.max_share.max(f64::EPSILON));
+            // What a pass takes is a part of the time that is allowed.
+            now.elapsed().div_f64(self.max_share.max(f64::EPSILON))
+        } else {
+            BLOCKED_PAUSE
+        };
         self.plan_next(now + pause);
         if is_flushed { self.flush(batch) } else { Ok(()) }
     }

@@ -98,6 +98,11 @@ pub(super) fn definition(id: u32) -> Option<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.id == id)
 }
 
+/// The ids of the events of a kind.
+pub(super) fn ids(kind: RuntimeEventKind) -> impl Iterator<Item = u32> {
+    DEFINITIONS.iter().filter(move |definition| definition.kind == kind).map(|definition| definition.id)
+}
+
 const DEFINITIONS: &[Definition] = &[
     Definition {
         id: 1,
