@@ -150,8 +150,8 @@ impl CountedEvent {
     ///
     /// The fields of a tracepoint are its arguments, and members of the structures to which they point: `prev.pid`. Those of a
     /// `uprobe` and of a system call are `arg1` to `arg6`, that of a `uretprobe` is `ret`, and the exit of a system call has both,
-    /// numbers of 64 bits, and `duration`, the nanoseconds since its entry: its values are times. Those of a static probe are `arg1` and so on, of the sizes that its notes state. Other events have no
-    /// field.
+    /// numbers of 64 bits, and `duration`, the nanoseconds since its entry: its values are times. Those of a static
+    /// probe are `arg1` and so on, of the sizes that its notes state. Other events have no field.
     #[must_use]
     pub fn weighted_by(self, field: &str) -> Self {
         Self { weight: Some(field.to_owned()), ..self }

@@ -27,7 +27,8 @@ use super::{
 /// not scanned to its end.
 const MAX_STEPS: u32 = 1 << 16;
 
-/// Scans the process of a leader. A pass that ends scans runs the program for any other task. The program is not sleepable: RCU keeps the threads in the list.
+/// Scans the process of a leader. A pass that ends scans runs the program for any other task. The program is not sleepable: RCU
+/// keeps the threads in the list.
 #[inline(always)]
 pub(crate) fn scan_process(leader: *mut task_struct) {
     let (Some(pass), Some(mut scan)) = (WALL_PASS.get(0), WALL_SCAN.get_ptr_mut(0)) else { return };

@@ -32,7 +32,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// The time from a pass that a target blocks to the next attempt.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-const BLOCKED: &str = "threads that wait are not sampled until the copy of a stack ends, which a file system in user space, or the target, delays";
+const BLOCKED: &str = "threads that wait are not sampled until the copy of a stack ends, which a file system in user space, \
+                       or the target, delays";
 
 /// The passes of a session.
 #[derive(Debug)]
