@@ -32,9 +32,12 @@ pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool)
     // SAFETY: the field of a live map value.
     let anonymous_bytes = unsafe { read_volatile(&raw const part.bytes) };
     let two_pages = 2 * PAGE_BYTES - (start & (PAGE_BYTES - 1));
-    let bytes = anonymous_bytes.min(if is_first { two_pages } else { PART_BYTES });
+    part.bytes = anonymous_bytes.min(if is_first { two_pages } else { PART_BYTES });
+    // VERIFIER: as above, with the bounds in one register, which the verifier of 6.1 needs.
+    // SAFETY: as above.
+    let bytes = unsafe { read_volatile(&raw const part.bytes) };
     part.bytes = 0;
-    if bytes == 0 {
+    if bytes == 0 || bytes > PART_BYTES {
         return false;
     }
     let words = (&raw mut part.words).cast();
