@@ -76,7 +76,14 @@ pub(crate) fn capture_kernel_stack(
 }
 
 /// The most parts of a stack that are copied.
-const MAX_COPIES: u32 = 16;
+const MAX_PARTS: u32 = 16;
+
+/// What the callback for a part of a stack needs.
+#[repr(C)]
+struct PartsOfStack {
+    pass: *mut PassScratch,
+    task: *mut task_struct,
+}
 
 /// As many steps as the unwinder needs for the deepest stack.
 const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
@@ -91,31 +98,36 @@ fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Cou
         return Ok(0);
     }
     pass.part.wanted = registers.stack_pointer;
-    let mut state: *mut PassScratch = pass;
-    // Bound: see its definition.
-    for index in 0..MAX_COPIES {
-        // SAFETY: the scratch outlives the loop.
-        let pass = unsafe { &mut *state };
-        if !stack_copy::copy(&mut pass.part, task, index == 0) {
-            if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
-                pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
-            }
-            break;
+    let mut parts = PartsOfStack { pass, task };
+    // SAFETY: the callback has the type that the helper calls, and the parts outlive the loop.
+    unsafe { helpers::bpf_loop(MAX_PARTS, unwind_part as *mut c_void, (&raw mut parts).cast(), 0) };
+    // SAFETY: the scratch outlives the loop.
+    let pass = unsafe { &mut *parts.pass };
+    unwinder::finish(&mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)
+}
+
+/// The callback of `bpf_loop`: copies the next part of a stack and unwinds its frames; 1 ends the loop. A loop of the program
+/// itself would be verified for each part anew.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_part(index: u64, parts: *mut PartsOfStack) -> i64 {
+    // SAFETY: the loop was given the address of the parts.
+    let task = unsafe { (*parts).task };
+    // SAFETY: as above; the scratch outlives the loop.
+    let pass = unsafe { &mut *(*parts).pass };
+    if !stack_copy::copy(&mut pass.part, task, index == 0) {
+        if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
+            pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
         }
-        pass.scratch.unwind.end_reason = UnwindState::RUNNING;
-        // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
-        unsafe {
-            helpers::bpf_loop(MAX_STEPS, unwind_waiting_frame as *mut c_void, (&raw mut state).cast(), 0);
-        }
-        // SAFETY: as above.
-        let pass = unsafe { &mut *state };
-        if pass.part.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason) {
-            break;
-        }
+        return 1;
     }
+    pass.scratch.unwind.end_reason = UnwindState::RUNNING;
+    let mut state: *mut PassScratch = pass;
+    // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
+    unsafe { helpers::bpf_loop(MAX_STEPS, unwind_waiting_frame as *mut c_void, (&raw mut state).cast(), 0) };
     // SAFETY: as above.
     let pass = unsafe { &mut *state };
-    unwinder::finish(&mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)
+    i64::from(pass.part.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason))
 }
 
 /// Begins a user stack without frames.
