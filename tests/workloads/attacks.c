@@ -3,7 +3,7 @@
  *   library    a lease on a file that it has mapped, and whose code it runs
  *   fuse       a file system in user space at $TMPDIR, which does not answer
  *   rights     a diagnostics socket that answers with file descriptors that the kernel closes slowly
- *   stack      a thread waits whose stack is in memory without pages, and nobody answers its page faults
+ *   stack      a thread waits whose stack is in memory without pages, and no thread answers its page faults
  *   file       a thread waits whose stack is in a mapped file, of a file system which answers no read
  *   silent     a diagnostics socket that accepts and never answers
  *   endless    a diagnostics socket that answers without end
@@ -179,7 +179,7 @@ static void *unreadable_file(void) {
     require(file >= 0, path);
     void *memory = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
     require(memory != MAP_FAILED, "mmap");
-    /* At the end of the process, nobody would answer. */
+    /* At the end of the process, no thread would answer. */
     close(file);
     return memory;
 }

@@ -27,6 +27,7 @@ mod system_call_entries;
 pub(crate) mod test_maps;
 mod timers;
 mod unwind_maps;
+mod waiting_programs;
 mod wall;
 mod wall_scan;
 
