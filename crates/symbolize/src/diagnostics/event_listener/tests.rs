@@ -27,6 +27,9 @@ use crate::{
 /// Far more time than a test takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The command `CollectTracing5`.
+const COLLECT: u8 = 6;
+
 /// The metadata ids of the events in the streams.
 const COLLECTION: u8 = 10;
 const COLLECTION_END: u8 = 11;
@@ -115,7 +118,7 @@ fn await_commands(commands: &Receiver<u8>, count: usize) -> Vec<u8> {
 fn the_events_of_all_sessions_are_collected_until_they_are_stopped() {
     let (serve, commands) = runtime_with([collection().end(), exception().end()]);
     let mut fixture = Fixture::new(4, serve);
-    assert_eq!(await_commands(&commands, 2), [5, 5]);
+    assert_eq!(await_commands(&commands, 2), [COLLECT, COLLECT]);
     let mut events = fixture.stop(TIMEOUT);
     events.sort_unstable();
     // Stacks are kept of exceptions alone.
@@ -146,7 +149,7 @@ fn a_stream_that_is_kept_has_the_bytes_of_the_only_session() {
     let request = EventRequest { sets, stream: Some(stream.clone()), ..EventRequest::default() };
     let source = EventSource::new(process);
     let mut listener = source.listen(Arc::new(request), MemoryBudget::default()).unwrap();
-    assert_eq!(await_commands(&commands, 1), [5]);
+    assert_eq!(await_commands(&commands, 1), [COLLECT]);
     listener.begin_stop(Instant::now() + TIMEOUT);
     listener.wait_until_stopped();
     assert_eq!(listener.take_events(u64::MAX, true).len(), 1);
