@@ -14,21 +14,27 @@ fn event(name: &str) -> CountedEvent {
     name.parse().unwrap()
 }
 
-/// Profiles the workload; also returns the number of events below each function.
-fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, BTreeMap<String, u64>) {
+/// Profiles a workload that writes what it counted or measured; also returns that.
+fn run_workload(workload: &str, test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, String) {
     let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.report"));
-    let command = [workload_path("occurrences").into_os_string(), report.clone().into()];
+    let command = [workload_path(workload).into_os_string(), report.clone().into()];
     let builder = Profiler::builder().target(Target::Command(command.to_vec())).cpu_samples(false);
     let mut session = configure(builder).build().unwrap().start().unwrap();
     session.wait(None);
     let profile = session.stop().unwrap();
     let text = fs::read_to_string(&report).unwrap();
     fs::remove_file(report).unwrap();
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    (profile, text)
+}
+
+/// Profiles the workload; also returns the number of events below each function.
+fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, BTreeMap<String, u64>) {
+    let (profile, text) = run_workload("occurrences", test, configure);
     let counts = text.lines().map(|line| {
         let (function, number) = line.split_once(' ').unwrap();
         (function.to_owned(), number.parse().unwrap())
     });
-    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
     (profile, counts.collect())
 }
 

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Write,
-    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,9 +12,9 @@ use profiler::{
     Builder, CountedEvent, Profile, Profiler, Target,
     profile::{Sample, Sampling},
 };
-use profiler_tests::{lock_privileged, wait_until, workload_path};
+use profiler_tests::{lock_privileged, wait_until};
 
-use super::event;
+use super::{event, run_workload};
 
 /// What the program measured of the calls of a function.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +25,11 @@ struct Measured {
 
 /// Profiles the workload; also returns what it measured, by function.
 fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, BTreeMap<String, Measured>) {
-    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.report"));
-    let command = [workload_path("call_times").into_os_string(), report.clone().into()];
-    let builder = Profiler::builder().target(Target::Command(command.to_vec())).cpu_samples(false);
-    let mut session = configure(builder).build().unwrap().start().unwrap();
-    session.wait(None);
-    let profile = session.stop().unwrap();
-    let text = fs::read_to_string(&report).unwrap();
-    fs::remove_file(report).unwrap();
+    let (profile, text) = run_workload("call_times", test, configure);
     let measured = text.lines().map(|line| {
         let [function, calls, ns] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         (function.to_owned(), Measured { calls: calls.parse().unwrap(), ns: ns.parse().unwrap() })
     });
-    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
     (profile, measured.collect())
 }
 
