@@ -2,6 +2,7 @@
 //
 //   starve      work items that wait for asynchronous work: Cart.Get, in more of them than the pool has threads
 //   convoy      eight threads that take turns in Ledger.Add, which holds a lock for milliseconds
+//   deadlock    two threads of which each holds a lock that the other one takes in Account.Transfer
 //   storm       eight threads that allocate: each waits for the collections that the others cause
 //   downstream  work items that read from a socket whose peer answers late: Prices.Fetch
 using System;
@@ -29,6 +30,19 @@ namespace Workload
         public static void Add() { lock (gate) Thread.Sleep(5); }
     }
 
+    public static class Account
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Transfer(object from, object to, Barrier both)
+        {
+            lock (from)
+            {
+                both.SignalAndWait();
+                lock (to) { }
+            }
+        }
+    }
+
     public static class Prices
     {
         [MethodImpl(MethodImplOptions.NoInlining)]
@@ -44,6 +58,7 @@ namespace Workload
             {
                 case "starve": Starve(goesOn); return true;
                 case "convoy": Convoy(goesOn); return true;
+                case "deadlock": Deadlock(goesOn); return true;
                 case "storm": Storm(goesOn); return true;
                 case "downstream": CallDownstream(goesOn); return true;
                 default: return false;
@@ -65,6 +80,15 @@ namespace Workload
             {
                 new Thread(() => { while (goesOn()) Ledger.Add(); }) { IsBackground = true }.Start();
             }
+            while (goesOn()) Thread.Sleep(100);
+        }
+
+        static void Deadlock(Func<bool> goesOn)
+        {
+            object one = new object(), other = new object();
+            var both = new Barrier(2);
+            new Thread(() => Account.Transfer(one, other, both)) { IsBackground = true }.Start();
+            new Thread(() => Account.Transfer(other, one, both)) { IsBackground = true }.Start();
             while (goesOn()) Thread.Sleep(100);
         }
 

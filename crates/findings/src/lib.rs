@@ -11,6 +11,7 @@
 mod cause;
 mod cpu;
 mod cpu_rules;
+mod deadlock;
 mod frames;
 mod idle;
 mod marks;

@@ -28,6 +28,8 @@ pub enum FindingKind {
     PoolStarvation,
     /// Threads wait for one lock.
     LockConvoy,
+    /// Threads wait for locks that no thread releases.
+    Deadlock,
     /// Threads wait for garbage collections.
     GcSuspension,
     /// Threads wait for the responses of another service.
@@ -65,6 +67,7 @@ impl FindingKind {
     pub const ALL: &'static [Self] = &[
         Self::PoolStarvation,
         Self::LockConvoy,
+        Self::Deadlock,
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,

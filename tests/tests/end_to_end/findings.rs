@@ -80,6 +80,35 @@ fn threads_with_locks_of_their_own_are_no_convoy() {
     assert_eq!(findings(&profile), []);
 }
 
+/// Waits until the threads use almost no CPU time: that of a timer now and then.
+fn await_standstill(workload: &Workload) {
+    const CHECKS: usize = 40;
+    const MOST: Duration = Duration::from_millis(1);
+    let (mut used, mut still) = (Duration::ZERO, 0);
+    wait_until("a standstill", || {
+        let now = workload.cpu_time_of_threads();
+        still = if now <= used + MOST { still + 1 } else { 0 };
+        used = now;
+        (still >= CHECKS).then_some(())
+    });
+}
+
+#[test]
+fn threads_that_wait_for_locks_of_each_other_are_a_deadlock() {
+    let Some(_lock) = lock_privileged() else { return };
+    let mut workload = Workload::start("deadlock");
+    workload.write_line("");
+    await_standstill(&workload);
+    let off_cpu = sample_pid(workload.pid()).off_cpu(Duration::ZERO, false).cpu_samples(false);
+    let mut session = off_cpu.build().unwrap().start().unwrap();
+    session.wait(Some(Duration::from_secs_f64(SECONDS)));
+    for profile in [wall_profile(&workload), session.stop().unwrap()] {
+        let [(kind, text)] = &findings(&profile)[..] else { panic!("{:?}", profile.findings()) };
+        assert_eq!(*kind, FindingKind::Deadlock);
+        assert!(text.contains("4 threads wait for locks, most in transfer, and none gets one"), "{text}");
+    }
+}
+
 #[test]
 fn a_pool_that_is_starved_by_sync_over_async_is_found() {
     let Some(_lock) = lock_privileged() else { return };
@@ -102,9 +131,12 @@ fn a_pool_that_is_starved_by_sync_over_async_is_found() {
 fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
     let Some(_lock) = lock_privileged() else { return };
     let locks = "wait for the lock in Workload.Ledger.Add (";
+    let deadlock =
+        "2 threads wait for locks, most in Workload.Account.Transfer, and none gets one in the last ";
     let sockets = "wait for sockets below Workload.Prices.Fetch (";
     for (mode, expected, method, programs) in [
         ("convoy", FindingKind::LockConvoy, locks, &DOTNET_PROGRAMS[..]),
+        ("deadlock", FindingKind::Deadlock, deadlock, &DOTNET_PROGRAMS[..]),
         // The core library of the last program lacks what this mode needs.
         ("downstream", FindingKind::SlowDownstream, sockets, &DOTNET_PROGRAMS[..2]),
     ] {

@@ -147,8 +147,11 @@ fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
         recorder.join().unwrap();
         read(folder)
     });
-    let text = finding(&profile, FindingKind::LockConvoy);
-    assert!(text.contains("of 4 threads at a time wait for the lock in transfer ("), "{text}");
+    let text = finding(&profile, FindingKind::Deadlock);
+    assert!(
+        text.contains("4 threads wait for locks, most in transfer, and none gets one in the last "),
+        "{text}"
+    );
     let since_ns = profile.header().incident.as_ref().unwrap().since_ns;
     let on_cpu = |is_shown: &dyn Fn(u64) -> bool| {
         let is_transfer = |sample: &&Sample| has_function(&profile, sample, "transfer");

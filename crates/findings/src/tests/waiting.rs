@@ -2,7 +2,7 @@
 
 use profiler_profile::{Event, FindingKind, Sampling, ThreadState};
 
-use super::{POOL_ROOT, Threads};
+use super::{HZ, POOL_ROOT, Threads};
 
 const LOCK: &str = "main;append;pthread_mutex_lock@libc.so.6";
 const WORK: &str = "main;compute";
@@ -12,12 +12,12 @@ const SOCKET: &str =
 #[test]
 fn threads_that_wait_for_one_lock_are_a_convoy() {
     let mut threads = Threads::wall();
-    threads.add(7, ThreadState::Blocked, LOCK).add(1, ThreadState::OnCpu, WORK);
+    threads.add_queue(7, LOCK).add(1, ThreadState::OnCpu, WORK);
     let [finding] = &threads.findings()[..] else { panic!("one finding") };
     assert_eq!(finding.kind, FindingKind::LockConvoy);
     assert_eq!(
         finding.evidence,
-        "7.0 of 7 threads at a time wait for the lock in append (88 % of the time of threads with work)"
+        "6.9 of 7 threads at a time wait for the lock in append (86 % of the time of threads with work)"
     );
 }
 
@@ -30,7 +30,7 @@ fn the_stack_of_a_waker_says_nothing_about_the_wait() {
     ] {
         let mut threads = Threads::wall();
         let wait = format!("{LOCK};--;{waker}");
-        threads.add(7, ThreadState::Blocked, &wait).add(1, ThreadState::OnCpu, WORK);
+        threads.add_queue(7, &wait).add(1, ThreadState::OnCpu, WORK);
         let [finding] = &threads.findings()[..] else { panic!("one finding") };
         assert_eq!(finding.kind, FindingKind::LockConvoy, "{waker}");
         assert!(finding.evidence.contains("wait for the lock in append"), "{finding}");
@@ -47,25 +47,29 @@ fn functions_of_a_linked_c_library_are_not_of_the_application() {
 
 #[test]
 fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
-    for (threads, seconds, working, expected) in [
-        // Threads, seconds of each in the lock, other threads.
-        (3, 7, 0, true),
-        (2, 10, 0, false),
-        (3, 6, 0, false),
-        (3, 10, 12, true),
-        (3, 10, 13, false),
+    for (threads, ticks, working, expected) in [
+        // Threads, ticks of each in the lock, other threads.
+        (3, 70, 0, true),
+        (2, 98, 0, false),
+        (3, 60, 0, false),
+        (3, 98, 11, true),
+        (3, 98, 12, false),
     ] {
         let mut profile = Threads::wall();
         for _ in 0..threads {
             let parts = [
-                (0, seconds * 10, Some(ThreadState::Blocked), LOCK),
-                (seconds, 100 - seconds * 10, Some(ThreadState::OnCpu), WORK),
+                (0, ticks, Some(ThreadState::Blocked), LOCK),
+                (ticks / HZ, 100 - ticks, Some(ThreadState::OnCpu), WORK),
             ];
             profile.add_thread("worker", &parts);
         }
         profile.add(working, ThreadState::OnCpu, WORK);
-        let found = profile.kinds() == [FindingKind::LockConvoy];
-        assert_eq!(found, expected, "{threads} threads for {seconds} s, {working} others");
+        let expected = expected.then_some(FindingKind::LockConvoy);
+        assert_eq!(
+            profile.kinds(),
+            Vec::from_iter(expected),
+            "{threads} threads, {ticks} ticks, {working} others"
+        );
     }
 }
 
@@ -73,7 +77,7 @@ fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
 fn locks_of_many_sites_are_no_convoy() {
     let mut threads = Threads::wall();
     for site in 0..4 {
-        threads.add(2, ThreadState::Blocked, &format!("main;site{site};pthread_mutex_lock@libc.so.6"));
+        threads.add_queue(2, &format!("main;site{site};pthread_mutex_lock@libc.so.6"));
     }
     assert_eq!(threads.kinds(), []);
 }
@@ -241,7 +245,7 @@ fn waits_for_files_alone_have_no_share() {
 #[test]
 fn idle_threads_do_not_dilute_a_share() {
     let mut threads = Threads::wall();
-    threads.add(3, ThreadState::Blocked, LOCK);
+    threads.add_queue(3, LOCK);
     threads.add(100, ThreadState::Blocked, "main;run_loop;epoll_wait@libc.so.6");
     assert_eq!(threads.kinds(), [FindingKind::LockConvoy]);
 }
@@ -249,7 +253,7 @@ fn idle_threads_do_not_dilute_a_share() {
 #[test]
 fn sleeping_threads_do_not_dilute_a_share() {
     let mut threads = Threads::wall();
-    threads.add(3, ThreadState::Blocked, LOCK);
+    threads.add_queue(3, LOCK);
     threads.add(100, ThreadState::Blocked, "main;pause;nanosleep@libc.so.6");
     assert_eq!(threads.kinds(), [FindingKind::LockConvoy]);
 }

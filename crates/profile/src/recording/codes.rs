@@ -129,6 +129,7 @@ codes! {
         LockContention = 15,
         PoolGrowth = 16,
         FullCollections = 17,
+        Deadlock = 18,
     }
     RuntimeEventKind {
         GarbageCollection = 1,

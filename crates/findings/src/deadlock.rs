@@ -1,0 +1,132 @@
+//! Finds threads that wait for locks until the end of the measurement, and none of which gets one: a deadlock, or a lock that
+//! its owner does not release.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
+
+use crate::{
+    WaitCause,
+    frames::application_method,
+    process::{ProcessSamples, percent},
+};
+
+/// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
+const MIN_WAIT_NS: u64 = 3_000_000_000;
+
+/// The fewest threads: one alone can wait for a lock of another process, to be its replacement.
+const MIN_THREADS: usize = 2;
+
+/// How long before the end the last samples of a thread can be.
+const END_NS: u64 = 1_000_000_000;
+
+/// The least share of the time below one method that names it.
+const MIN_METHOD_PERCENT: f64 = 50.0;
+
+/// A thread that waits for a lock until the end.
+struct LockWait<'a> {
+    /// The method of the application that takes the lock.
+    method: Option<&'a str>,
+    value: u64,
+    waited_ns: u64,
+}
+
+/// The threads of a process that wait for locks of which none is released.
+pub(crate) struct Deadlock<'a> {
+    threads: Vec<LockWait<'a>>,
+}
+
+impl<'a> Deadlock<'a> {
+    /// The deadlock that lasts at the end of the measurement.
+    pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
+        let mut threads = BTreeMap::<u32, Vec<(&Sample, Option<WaitCause>)>>::new();
+        for (sample, cause) in &samples.samples {
+            threads.entry(samples.tid(sample)).or_default().push((sample, *cause));
+        }
+        let mut waits = Vec::new();
+        // Methods in which a thread waits for a lock that it gets.
+        let mut released = BTreeSet::new();
+        for samples_of_thread in threads.values_mut() {
+            samples_of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+            match last_wait(samples, samples_of_thread) {
+                Some(wait) => waits.push(wait),
+                None => released.extend(recent_lock_methods(samples, samples_of_thread)),
+            }
+        }
+        waits.retain(|wait| !released.contains(&wait.method));
+        (waits.len() >= MIN_THREADS).then_some(Self { threads: waits })
+    }
+
+    /// Whether threads wait in this method.
+    pub(crate) fn has_method(&self, method: &str) -> bool {
+        self.threads.iter().any(|wait| wait.method == Some(method))
+    }
+
+    pub(crate) fn finding(&self, samples: &ProcessSamples<'_>) -> Finding {
+        const NS_PER_S: f64 = 1e9;
+        let shortest_ns = self.threads.iter().map(|wait| wait.waited_ns).min().unwrap_or_default();
+        let value = sum::of(self.threads.iter().map(|wait| wait.value));
+        let evidence = format!(
+            "{} threads wait for locks{}, and none gets one in the last {:.1} s",
+            self.threads.len(),
+            self.method(value).map(|method| format!(", most in {method}")).unwrap_or_default(),
+            shortest_ns as f64 / NS_PER_S,
+        );
+        let remedy =
+            "take locks in the same order everywhere, and wait for nothing else while a lock is held";
+        samples.finding(FindingKind::Deadlock, &evidence, remedy.to_owned(), value)
+    }
+
+    /// The method with most of the time.
+    fn method(&self, total: u64) -> Option<&'a str> {
+        let mut methods = BTreeMap::<&str, u64>::new();
+        for wait in &self.threads {
+            sum::add(methods.entry(wait.method?).or_default(), wait.value);
+        }
+        let (method, value) = methods.into_iter().max_by_key(|(_, value)| *value)?;
+        (percent(value, total) >= MIN_METHOD_PERCENT).then_some(method)
+    }
+}
+
+/// The wait for a lock in which a thread has been for [`MIN_WAIT_NS`] at the end. Its samples are in time order.
+fn last_wait<'a>(
+    samples: &ProcessSamples<'a>,
+    of_thread: &[(&Sample, Option<WaitCause>)],
+) -> Option<LockWait<'a>> {
+    let (last, _) = of_thread.last()?;
+    let method = method_of(samples, last);
+    let is_same = |(sample, cause): &&(&Sample, Option<WaitCause>)| {
+        *cause == Some(WaitCause::Lock) && method_of(samples, sample) == method
+    };
+    // A value of ticks can be a part of a wait. One in nanoseconds is a whole wait, and another one follows.
+    let is_whole = matches!(samples.profile.event(samples.event).sampling, Sampling::Durations { .. });
+    let waits = of_thread.iter().rev().take_while(is_same).take(if is_whole { 1 } else { usize::MAX });
+    let (mut value, mut begin_ns) = (0, u64::MAX);
+    for (sample, _) in waits {
+        sum::add(&mut value, sample.value);
+        begin_ns = sample.time_ns;
+    }
+    let waited_ns = value.saturating_mul(samples.profile.event(samples.event).unit_ns()?);
+    let lasts = begin_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);
+    (waited_ns >= MIN_WAIT_NS && lasts).then_some(LockWait { method, value, waited_ns })
+}
+
+/// The methods in which a thread has waited for locks at the end.
+fn recent_lock_methods<'a>(
+    samples: &ProcessSamples<'a>,
+    of_thread: &[(&Sample, Option<WaitCause>)],
+) -> BTreeSet<Option<&'a str>> {
+    let from_ns = end_ns(samples).saturating_sub(MIN_WAIT_NS);
+    let is_recent = |(sample, cause): &&(&Sample, Option<WaitCause>)| {
+        *cause == Some(WaitCause::Lock) && sample.time_ns >= from_ns
+    };
+    of_thread.iter().filter(is_recent).map(|(sample, _)| method_of(samples, sample)).collect()
+}
+
+fn method_of<'a>(samples: &ProcessSamples<'a>, sample: &Sample) -> Option<&'a str> {
+    application_method(samples.profile, samples.profile.stack(sample.stack))
+}
+
+fn end_ns(samples: &ProcessSamples<'_>) -> u64 {
+    samples.profile.header().duration_ns
+}
