@@ -259,6 +259,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(GcSuspension, &["*GCHeap::WaitUntilGCComplete*"]),
     rule(GcSuspension, &["JIT_RareDisable*"]),
     rule(GcSuspension, &["JIT_PollGC*"]),
+    // In runtimes without symbols, the helpers that the tables of the runtime name: an allocation waits for collections alone.
+    rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
+    rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
+    rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
+    rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
+    rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
     rule(Lock, &["System.Threading.Monitor.Enter*"]),
     rule(Lock, &["System.Threading.Monitor.ReliableEnter*"]),
     rule(Lock, &["System.Threading.Monitor.TryEnter*"]),

@@ -21,11 +21,15 @@ fn builder(version: &str) -> ContainerBuilder {
     builder_for(version, "cpu")
 }
 
-/// A workload in a .NET runtime of the host, with the libraries of the host.
-pub(crate) fn builder_for(version: &str, mode: &str) -> ContainerBuilder {
+/// A workload in a .NET runtime of the host, or as the single-file program of this name, with the libraries of the host.
+pub(crate) fn builder_for(program: &str, mode: &str) -> ContainerBuilder {
+    let single_file = format!("/dotnet/{program}");
+    let arguments: &[&str] = match program.starts_with("single-file") {
+        true => &[&single_file, mode, "60"],
+        false => &["/dotnet/run", program, mode, "60"],
+    };
     let folder = workload_path("dotnet");
-    let mut builder =
-        ContainerBuilder::new(&["/dotnet/run", version, mode, "60"]).bind_mount(&folder, "/dotnet");
+    let mut builder = ContainerBuilder::new(arguments).bind_mount(&folder, "/dotnet");
     for libraries in ["/lib", "/lib64", "/usr/lib"] {
         builder = builder.bind_mount(&PathBuf::from(libraries).canonicalize().unwrap(), libraries);
     }

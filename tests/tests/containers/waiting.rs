@@ -57,6 +57,16 @@ fn a_container_whose_cpu_quota_is_used_up_is_throttled() {
     assert!((0.95..1.05).contains(&throttled), "{states:?} of {waited_ns} ns without a CPU");
 }
 
+#[test]
+fn a_dotnet_program_whose_cpu_quota_is_used_up_has_that_finding() {
+    let Some(_lock) = lock_privileged() else { return };
+    for program in ["3.1", "9.0", "single-file-10.0"] {
+        let container = builder_for(program, "cpu").variable("PERF_MAP=0").cpu_quota_percent(50).start();
+        let kinds: Vec<_> = wall_profile(&container).findings().iter().map(|finding| finding.kind).collect();
+        assert!(kinds.contains(&FindingKind::CpuQuota), "{program}: {kinds:?}");
+    }
+}
+
 /// The profiler in a container of the node's PID namespace, which ends with the profile.
 fn on_the_node(arguments: &[&str]) -> ContainerBuilder {
     let words = [&["profiler"], arguments].concat();
