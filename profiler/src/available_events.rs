@@ -9,7 +9,7 @@ use profiler_processes::root_directory::RootDirectory;
 use crate::{
     counted_event::{DURATION, HARDWARE, SOFTWARE},
     error::{Error, ErrorKind, Operation, Result},
-    sampler::ebpf::kernel_types,
+    sampler::ebpf::KernelTypes,
     sys::perf,
     system_calls,
 };
@@ -31,7 +31,8 @@ pub fn available_events() -> Vec<AvailableEvent> {
     let named = SOFTWARE.iter().chain(hardware);
     let mut events: Vec<_> =
         named.map(|(name, _)| AvailableEvent { name: (*name).to_owned(), fields: Vec::new() }).collect();
-    if let Some(types) = kernel_types() {
+    let types = KernelTypes::default();
+    if let Some(types) = types.btf() {
         let mut tracepoints: Vec<_> = types
             .tracepoints()
             .map(|(name, mut fields)| {

@@ -9,6 +9,7 @@ use crate::{
     error::Result,
     sampler::{capture, ebpf},
     session::capture::replay_in_this_thread,
+    sys::kernel_file::KernelFile,
 };
 
 /// Replays the capture in `directory` in the calling thread.
@@ -24,7 +25,7 @@ pub fn parse_capture(bytes: &[u8]) {
 
 /// Parses BTF and looks up members, sizes and enumerators.
 pub fn parse_btf(bytes: &[u8]) {
-    let Some(btf) = ebpf::btf::Btf::parse(bytes.to_vec()) else { return };
+    let Some(btf) = ebpf::btf::Btf::parse(KernelFile::Owned(bytes.to_vec())) else { return };
     for (structure, member) in [("outer", "deep"), ("task_struct", "nsproxy"), ("", "")] {
         let _ = (btf.member(structure, member), btf.size(structure), btf.enumerator(structure, member));
     }

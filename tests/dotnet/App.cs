@@ -10,6 +10,7 @@
 //   threads  four named threads in mode cpu
 //   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
 //   gc       objects that are soon garbage
+//   memory   memory of the kernel that is written once, and given back
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
 //   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, and gaps, see Gaps.cs
 //
@@ -176,6 +177,26 @@ namespace Workload
         public static async Task Run(Func<bool> goesOn) { while (goesOn()) Cpu.Sink += await Chain(); }
     }
 
+    public static class Memory
+    {
+        // More than libc keeps for the next allocation (DEFAULT_MMAP_THRESHOLD_MAX of glibc): each one maps memory.
+        const int Bytes = 64 << 20;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static void Touch(IntPtr memory) { for (int i = 0; i < Bytes; i += 4096) Marshal.WriteByte(memory, i, 1); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            while (goesOn())
+            {
+                IntPtr memory = Marshal.AllocHGlobal(Bytes);
+                Touch(memory);
+                Marshal.FreeHGlobal(memory);
+            }
+        }
+    }
+
     public static class Garbage
     {
         static readonly object[] kept = new object[1000];
@@ -331,6 +352,7 @@ namespace Workload
                 case "threads": RunThreads(goesOn); break;
                 case "async": Asynchronous.Run(goesOn).Wait(); break;
                 case "gc": Garbage.Run(goesOn); break;
+                case "memory": Memory.Run(goesOn); break;
                 case "web": Web.Run(goesOn); break;
                 case "events": Events.Run(goesOn, () => inputHasLine); break;
                 default:

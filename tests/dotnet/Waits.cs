@@ -2,7 +2,7 @@
 //
 //   starve      work items that wait for asynchronous work: Cart.Get, in more of them than the pool has threads
 //   convoy      eight threads that take turns in Ledger.Add, which holds a lock for milliseconds
-//   deadlock    two threads of which each holds a lock that the other one takes in Account.Transfer
+//   deadlock    two threads: each holds a lock that the other one takes in Account.Transfer
 //   storm       eight threads that allocate: each waits for the collections that the others cause
 //   downstream  work items that read from a socket whose peer answers late: Prices.Fetch
 using System;

@@ -1,4 +1,4 @@
-//! Finds threads that wait for locks until the end of the measurement, and none of which gets one: a deadlock, or a lock that
+//! Finds threads that wait for locks until the end of the measurement, where no thread gets a lock: a deadlock, or a lock that
 //! its owner does not release.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ struct LockWait<'a> {
     waited_ns: u64,
 }
 
-/// The threads of a process that wait for locks of which none is released.
+/// The threads of a process that wait for locks that are not released.
 pub(crate) struct Deadlock<'a> {
     threads: Vec<LockWait<'a>>,
 }

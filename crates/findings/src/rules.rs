@@ -262,6 +262,7 @@ pub(crate) const RULES: &[Rule] = &[
     // In runtimes without symbols, the helpers that the tables of the runtime name: an allocation waits for collections alone.
     rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
     rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
+    rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
     rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
     rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
     rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),

@@ -7,6 +7,7 @@ pub(crate) mod bpf_array;
 pub(crate) mod bpf_link;
 pub(crate) mod capability;
 pub(crate) mod command;
+pub(crate) mod kernel_file;
 pub(crate) mod kernel_names;
 #[cfg(feature = "sandbox")]
 pub(crate) mod landlock_abi;

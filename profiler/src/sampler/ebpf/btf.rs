@@ -3,12 +3,16 @@
 //! It indexes the position of each type in one pass. A library that builds a model of all 150,000 types takes longer than
 //! the rest of the start together.
 
+use std::ops::Range;
+
+use crate::sys::kernel_file::KernelFile;
+
 /// The BTF of a kernel, as bytes.
 #[derive(Debug)]
 pub(crate) struct Btf {
-    bytes: Vec<u8>,
-    types: std::ops::Range<usize>,
-    strings: std::ops::Range<usize>,
+    bytes: KernelFile,
+    types: Range<usize>,
+    strings: Range<usize>,
     /// The position of each type by its id. Ids start at 1.
     by_id: Vec<u32>,
 }
@@ -76,7 +80,7 @@ impl Btf {
     pub(crate) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
     /// Reads the header and indexes the types; `None` when it is not BTF.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
+    pub(crate) fn parse(bytes: KernelFile) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn members_of_unnamed_structures_are_found() {
-        let btf = Btf::parse(sample()).unwrap();
+        let btf = Btf::parse(KernelFile::Owned(sample())).unwrap();
         assert_eq!(btf.member("outer", "first"), Some(0));
         assert_eq!(btf.member("outer", "deep"), Some(24));
         assert_eq!(btf.member("outer", "missing"), None);
@@ -361,11 +365,11 @@ mod tests {
     fn truncated_and_invalid_btf_is_rejected_or_has_no_members() {
         let whole = sample();
         for end in 0..whole.len() {
-            if let Some(btf) = Btf::parse(whole[..end].to_vec()) {
+            if let Some(btf) = Btf::parse(KernelFile::Owned(whole[..end].to_vec())) {
                 assert_eq!(btf.member("outer", "missing"), None);
             }
         }
-        assert!(Btf::parse(vec![0; 64]).is_none());
+        assert!(Btf::parse(KernelFile::Owned(vec![0; 64])).is_none());
     }
 
     #[test]
@@ -378,13 +382,13 @@ mod tests {
         let header: Vec<u8> =
             [24, 0, length, length, 3].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
         let bytes = [&MAGIC.to_ne_bytes()[..], &[1, 0], &header, &types, b"\0s\0"].concat();
-        assert_eq!(Btf::parse(bytes).unwrap().member("s", "missing"), None);
+        assert_eq!(Btf::parse(KernelFile::Owned(bytes)).unwrap().member("s", "missing"), None);
     }
 
     #[test]
     fn the_running_kernel_has_the_structures_that_the_profiler_reads() {
         // The profiler also runs on kernels without BTF.
-        let Ok(bytes) = std::fs::read(Btf::PATH) else { return };
+        let Ok(bytes) = KernelFile::open(Btf::PATH) else { return };
         let btf = Btf::parse(bytes).unwrap();
         assert!(btf.member("task_struct", "group_leader").unwrap() > 0);
         assert!(btf.size("upid").unwrap() >= 16);
@@ -393,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_running_kernel_has_tracepoints_with_arguments() {
-        let Ok(bytes) = std::fs::read(Btf::PATH) else { return };
+        let Ok(bytes) = KernelFile::open(Btf::PATH) else { return };
         let btf = Btf::parse(bytes).unwrap();
         let arguments = btf.tracepoint_arguments("sched_switch").unwrap();
         let previous = arguments.iter().find(|argument| argument.name == "prev").unwrap();

@@ -15,6 +15,7 @@ use profiler_common::{
 
 use super::{
     btf::Btf,
+    kernel_types::{KernelTypes, OFF_CPU, WAITING_THREADS},
     loader::{Helper, has_helper},
     map_sizes::MapSizes,
     read_number,
@@ -34,12 +35,8 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 /// `arch/x86/include/asm/processor.h`), with `THREAD_SIZE` bytes of stack and `struct pt_regs` of 21 words.
 const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
 
-/// What cannot be done without BTF.
-const WAITING_THREADS: &str = "waiting threads can only be sampled";
-const OFF_CPU: &str = "off-CPU time can only be measured";
-
 /// Computes the constants for a plan on this machine.
-pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
+pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Result<Config> {
     const PATH: &str = "/proc/self/ns/pid";
     let namespace = fs::metadata(PATH).map_err(|error| {
         Error::from_io(Operation::ReadProcess, format!("failed to inspect `{PATH}`"), error)
@@ -73,13 +70,13 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         || searches_vmas
         || (unwinds && plan.follows_forks())
         || plan.needs_task_offsets();
-    let btf = if needs_btf { read_btf() } else { None };
+    let btf = if needs_btf { types.btf() } else { None };
     if unwinds {
         config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
     }
     if registers_by_offset {
         config.user_registers_source = UserRegistersSource::None as u32;
-        if let Some(btf) = &btf {
+        if let Some(btf) = btf {
             config.user_registers_source = UserRegistersSource::TaskStack as u32;
             config.task_stack = member(btf, "task_struct", "stack")?;
             config.stack_pt_regs = STACK_PT_REGS;
@@ -88,18 +85,17 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     config.follow_children = plan.children.into();
     config.cfi_only = u32::from(plan.unwind == Unwind::Dwarf);
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
-    if let Some(btf) = &btf {
+    if let Some(btf) = btf {
         fill_pid_offsets(&mut config, btf)?;
         if searches_vmas {
             config.vma_search = vma_search(btf).unwrap_or_default();
         }
     } else if plan.children {
-        return Err(no_btf("children can only be followed"));
+        types.required_for("children can only be followed")?;
     }
     if plan.needs_task_offsets() {
         let what = if plan.wall_hz.is_some() { WAITING_THREADS } else { OFF_CPU };
-        let btf = btf.as_ref().ok_or_else(|| no_btf(what))?;
-        fill_wall_offsets(&mut config, btf, &plan.filter)?;
+        fill_wall_offsets(&mut config, types.required_for(what)?, &plan.filter)?;
     }
     if let Some(off_cpu) = &plan.off_cpu {
         config.off_cpu = OffCpuConfig {
@@ -109,7 +105,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         };
     }
     if let Some((directory, controller)) = hierarchy {
-        let btf = btf.as_ref().ok_or_else(|| no_btf("a cgroup v1 directory can only be sampled"))?;
+        let btf = types.required_for("a cgroup v1 directory can only be sampled")?;
         config.cgroup_id = cgroup_id(directory)?;
         fill_cgroup_offsets(&mut config, btf, controller)?;
     }
@@ -158,15 +154,6 @@ fn perf_event_max_stack() -> u32 {
     u32::try_from(depth.clamp(1, MAX_FRAMES as u64)).unwrap_or(MAX_FRAMES as u32)
 }
 
-pub(super) fn read_btf() -> Option<Btf> {
-    Btf::parse(fs::read(Btf::PATH).ok()?)
-}
-
-fn no_btf(what: &str) -> Error {
-    let message = format!("{what} on a kernel with BTF, and this one has no `{}`", Btf::PATH);
-    Error::new(ErrorKind::Unsupported, message)
-}
-
 fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.task_thread_pid = member(btf, "task_struct", "thread_pid")?;
     config.task_group_leader = member(btf, "task_struct", "group_leader")?;
@@ -181,39 +168,9 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     Ok(())
 }
 
-/// The BTF id of the function whose arguments a program of the task iterator has (`DEFINE_BPF_ITER_FUNC(task, ...)`,
-/// `kernel/bpf/task_iter.c`).
-///
-/// # Errors
-/// The kernel has no BTF or no such iterator.
-pub(super) fn task_iterator() -> Result<u32> {
-    let btf = read_btf().ok_or_else(|| no_btf(WAITING_THREADS))?;
-    btf.function_id("bpf_iter_task").ok_or_else(|| {
-        let message = "waiting threads can be sampled from Linux 5.10 on: this kernel has no task iterator";
-        Error::new(ErrorKind::Unsupported, message)
-    })
-}
-
-/// Whether a program of the task iterator can copy the stacks of tasks: from Linux 5.18 on.
-pub(super) fn copies_stacks_of_tasks() -> bool {
-    read_btf().is_some_and(|btf| btf.enumerator("bpf_func_id", "BPF_FUNC_copy_from_user_task").is_some())
-}
-
-/// The BTF id of a tracepoint's arguments (`btf_trace_` types, `include/trace/bpf_probe.h`).
-///
-/// # Errors
-/// The kernel has no BTF, or no such tracepoint.
-pub(super) fn tracepoint(name: &str) -> Result<u32> {
-    let btf = read_btf().ok_or_else(|| no_btf(OFF_CPU))?;
-    btf.typedef_id(&format!("btf_trace_{name}")).ok_or_else(|| {
-        let message = format!("off-CPU time cannot be measured: this kernel lacks the tracepoint `{name}`");
-        Error::new(ErrorKind::Unsupported, message)
-    })
-}
-
 /// Whether this kernel's types allow a search among VMAs.
-pub(super) fn has_vma_search() -> bool {
-    read_btf().is_some_and(|btf| vma_search(&btf).is_some())
+pub(super) fn has_vma_search(types: &KernelTypes) -> bool {
+    types.btf().is_some_and(|btf| vma_search(btf).is_some())
 }
 
 /// The offsets for a search among VMAs; `None` where the kernel has no maple tree of them (before 6.1), or another one.
@@ -383,8 +340,9 @@ mod tests {
     #[test]
     fn the_plan_sets_the_constants() {
         let configure = |plan: &Plan| {
-            let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 });
-            configure(plan, sizes).unwrap()
+            let types = KernelTypes::default();
+            let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 }, &types);
+            configure(plan, sizes, &types).unwrap()
         };
         let config = configure(&plan(Filter::Processes(vec![1]), false));
         assert_eq!(config.filter, TargetFilter::Processes as u32);
@@ -419,11 +377,12 @@ mod tests {
 
     #[test]
     fn the_error_names_a_cgroup_controller_that_does_not_exist() {
-        let Some(btf) = read_btf() else { return };
-        let error = fill_cgroup_offsets(&mut Config::default(), &btf, "nonsense").unwrap_err();
+        let types = KernelTypes::default();
+        let Some(btf) = types.btf() else { return };
+        let error = fill_cgroup_offsets(&mut Config::default(), btf, "nonsense").unwrap_err();
         assert!(error.to_string().contains("nonsense"));
         let mut config = Config::default();
-        fill_cgroup_offsets(&mut config, &btf, "memory").unwrap();
+        fill_cgroup_offsets(&mut config, btf, "memory").unwrap();
         assert!(config.css_set_subsys > 0 && config.kernfs_id > 0);
     }
 }

@@ -17,13 +17,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
     event_fields::EventFields,
+    kernel_types::KernelTypes,
     loader::{Helper, broken, clone_fd, create_map, has_helper, load_program, map, object_bytes, relocate},
     system_call_entries::SystemCallEntries,
 };
 use crate::{
     counted_event::{CountedEvent, EventSource},
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{PlannedEvent, ProbePlace, ProbedFile},
+    sampler::{Plan, PlannedEvent, ProbePlace, ProbedFile},
     sys::{
         bpf::{self, ProgramType},
         bpf_link::{self, UprobePlace, Uprobes},
@@ -57,19 +58,20 @@ struct EventProgram {
 impl CountedEvents {
     /// Loads the programs of each event: they differ in their constants.
     pub(super) fn load(
-        events: &[PlannedEvent],
+        plan: &Plan,
         config: &Config,
-        uses_unwinder: bool,
+        types: &KernelTypes,
         maps: &HashMap<String, OwnedFd>,
     ) -> Result<Self> {
+        let events = &plan.events;
         if events.is_empty() {
             return Ok(Self::default());
         }
-        let unwinds = uses_unwinder && has_helper(Helper::Loop);
+        let unwinds = plan.uses_unwinder() && has_helper(Helper::Loop);
         let mut programs = Vec::new();
         let mut entries = None;
         for (index, planned) in events.iter().enumerate() {
-            for (fields, event) in by_fields(planned)? {
+            for (fields, event) in by_fields(planned, types)? {
                 let config = Config { event: constants(&event.event, index, &fields), ..*config };
                 let relocated = RelocatedObject::new(&config, maps)?;
                 let program = load(&event, unwinds, &relocated.object)?;
@@ -129,12 +131,12 @@ fn sum_of_event(map: BorrowedFd<'_>, index: u32) -> io::Result<EventCounts> {
 }
 
 /// An event with its fields; a static probe as several ones with those of its places that have the same fields.
-fn by_fields(planned: &PlannedEvent) -> Result<Vec<(EventFields, PlannedEvent)>> {
+fn by_fields(planned: &PlannedEvent, types: &KernelTypes) -> Result<Vec<(EventFields, PlannedEvent)>> {
     let PlannedEvent { event, probed } = planned;
-    let Some(probed) = probed else { return Ok(vec![(EventFields::of(event, "")?, planned.clone())]) };
+    let Some(probed) = probed else { return Ok(vec![(EventFields::of(event, "", types)?, planned.clone())]) };
     let mut groups: Vec<(EventFields, Vec<ProbePlace>)> = Vec::new();
     for place in &probed.places {
-        let fields = EventFields::of(event, &place.operands)?;
+        let fields = EventFields::of(event, &place.operands, types)?;
         match groups.iter_mut().find(|(known, _)| *known == fields) {
             Some((_, places)) => places.push(place.clone()),
             None => groups.push((fields, vec![place.clone()])),

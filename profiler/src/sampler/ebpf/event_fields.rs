@@ -9,7 +9,7 @@ use profiler_elf_symbols::{Operand, ProbeArgument, Register};
 
 use super::{
     btf::{Btf, Variable},
-    config::read_btf,
+    kernel_types::KernelTypes,
 };
 use crate::{
     counted_event::{CountedEvent, DURATION, EventSource},
@@ -41,22 +41,23 @@ pub(super) struct ThreadOffsets {
 impl EventFields {
     /// Finds the fields that the weight and the condition of an event name, and those that distinguish a system call.
     /// `operands`: those of a place of a static probe.
-    pub(super) fn of(event: &CountedEvent, operands: &str) -> Result<Self> {
-        let weight = event.weight().map_or(Ok(Field::default()), |name| field(event, operands, name))?;
+    pub(super) fn of(event: &CountedEvent, operands: &str, types: &KernelTypes) -> Result<Self> {
+        let find = |name: &str| field(event, operands, types, name);
+        let weight = event.weight().map_or(Ok(Field::default()), find)?;
         let [number, segment] = match event.source() {
             EventSource::SystemCall(call) => system_call_conditions(*call),
             _ => [Condition::default(); 2],
         };
         let requested = match event.condition() {
-            Some(requested) => {
-                let field = field(event, operands, &requested.field)?;
-                condition(field, requested.comparison, requested.number)
-            }
+            Some(requested) => condition(find(&requested.field)?, requested.comparison, requested.number),
             None => Condition::default(),
         };
         let needs_thread = event.system_call_place() != SystemCallPlace::None || event.needs_duration();
-        let thread =
-            if needs_thread { ThreadOffsets::find().unwrap_or_default() } else { ThreadOffsets::default() };
+        let thread = if needs_thread {
+            ThreadOffsets::find(types).unwrap_or_default()
+        } else {
+            ThreadOffsets::default()
+        };
         Ok(Self { weight, conditions: [number, segment, requested], thread })
     }
 }
@@ -66,21 +67,21 @@ fn condition(field: Field, comparison: Comparison, number: i64) -> Condition {
 }
 
 impl ThreadOffsets {
-    fn find() -> Option<Self> {
-        let btf = read_btf()?;
+    fn find(types: &KernelTypes) -> Option<Self> {
+        let btf = types.btf()?;
         let of_task = |member| btf.member("task_struct", member);
         let status = of_task("thread_info")? + btf.member("thread_info", "status")?;
         Some(Self { status, start_time: of_task("start_time")? })
     }
 }
 
-fn field(event: &CountedEvent, operands: &str, name: &str) -> Result<Field> {
+fn field(event: &CountedEvent, operands: &str, types: &KernelTypes, name: &str) -> Result<Field> {
     if name == DURATION && event.is_system_call_exit() {
         let place = FieldPlace::Duration as u32;
         return Ok(Field { bytes: 8, is_signed: 1, place, ..Field::default() });
     }
     match event.source() {
-        EventSource::Tracepoint(tracepoint) => argument_field(event, tracepoint, name),
+        EventSource::Tracepoint(tracepoint) => argument_field(event, types, tracepoint, name),
         EventSource::SystemCall(call) => system_call_field(*call, name).ok_or_else(|| {
             let known =
                 if call.is_exit { "`arg1` to `arg6`, `ret` and `duration`" } else { "`arg1` to `arg6`" };
@@ -164,8 +165,8 @@ fn register_field(name: &str, is_return: bool) -> Option<Field> {
 }
 
 /// An argument of a tracepoint, or a member of the structure to which it points.
-fn argument_field(event: &CountedEvent, tracepoint: &str, name: &str) -> Result<Field> {
-    let btf = read_btf().ok_or_else(|| {
+fn argument_field(event: &CountedEvent, types: &KernelTypes, tracepoint: &str, name: &str) -> Result<Field> {
+    let btf = types.btf().ok_or_else(|| {
         let message =
             format!("fields of tracepoints need kernel types (BTF), and there is no `{}`", Btf::PATH);
         Error::new(ErrorKind::Unsupported, message)
@@ -173,7 +174,7 @@ fn argument_field(event: &CountedEvent, tracepoint: &str, name: &str) -> Result<
     let arguments = btf.tracepoint_arguments(tracepoint).ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, format!("this kernel has no tracepoint `{}`", event.name()))
     })?;
-    find_argument(&btf, &arguments, name).ok_or_else(|| {
+    find_argument(btf, &arguments, name).ok_or_else(|| {
         let known: Vec<_> = arguments
             .iter()
             .map(|argument| format!("{} ({})", argument.name, btf.type_name(argument.type_id)))
@@ -268,7 +269,8 @@ mod tests {
 
     fn of(event: &str, field: &str) -> Result<Field> {
         let event: CountedEvent = event.parse().unwrap();
-        EventFields::of(&event.weighted_by(field), OPERANDS).map(|fields| fields.weight)
+        EventFields::of(&event.weighted_by(field), OPERANDS, &KernelTypes::default())
+            .map(|fields| fields.weight)
     }
 
     /// Those of a static probe.
@@ -285,7 +287,8 @@ mod tests {
     #[test]
     fn arguments_are_the_fields_of_tracepoints() {
         // The profiler also runs on kernels without BTF.
-        let Some(btf) = read_btf() else { return };
+        let types = KernelTypes::default();
+        let Some(btf) = types.btf() else { return };
         let arguments = btf.tracepoint_arguments("sched_switch").unwrap();
         let previous = arguments.iter().position(|argument| argument.name == "prev").unwrap();
         let field = of("sched:sched_switch", "prev.pid").unwrap();
@@ -327,7 +330,7 @@ mod tests {
         let conditions = |name: &str| {
             let event: CountedEvent = name.parse().unwrap();
             let event = event.only_where("arg1 == 3".parse().unwrap());
-            let conditions = EventFields::of(&event, "").unwrap().conditions;
+            let conditions = EventFields::of(&event, "", &KernelTypes::default()).unwrap().conditions;
             conditions.map(|condition| (condition.number, condition.field.offset))
         };
         assert_eq!(conditions("syscalls:sys_enter_write"), [(1, 0), (0x33, 136), (3, 112)]);
@@ -359,6 +362,11 @@ mod tests {
             assert!(error.contains(message), "{error}");
         }
         let event = "usdt:/lib/a.so:app:end".parse::<CountedEvent>().unwrap().weighted_by("arg1");
-        assert!(EventFields::of(&event, "").unwrap_err().to_string().contains("no arguments"));
+        assert!(
+            EventFields::of(&event, "", &KernelTypes::default())
+                .unwrap_err()
+                .to_string()
+                .contains("no arguments")
+        );
     }
 }

@@ -41,6 +41,24 @@ impl StackCopies {
     }
 }
 
+/// Whether a target delays the passes.
+#[derive(Debug, Default)]
+pub(super) struct Blockage {
+    is_blocked: bool,
+}
+
+impl Blockage {
+    /// Sets it. A warning says what follows from it, when it begins.
+    pub(super) fn set(&mut self, is_blocked: bool, consequence: &str) {
+        if is_blocked && !self.is_blocked {
+            log::warn!(
+                "{consequence} until the copy of a stack ends, which a file system in user space, or the target, delays"
+            );
+        }
+        self.is_blocked = is_blocked;
+    }
+}
+
 fn read_to_end(iterator: &mut File) -> io::Result<()> {
     // The program prints nothing: one read runs it for every thread.
     let mut nothing = [0; 64];

@@ -17,13 +17,14 @@ use super::{
     counted_events::CountedEvents,
     counted_waits::CountedWaits,
     func_info, kernel_function,
+    kernel_types::KernelTypes,
     map_sizes::MapSizes,
     off_cpu::OffCpuWaits,
     records,
     row_chunks::{FirstChunks, create_chunk},
     sampling_program::SamplingProgram,
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
-    waiting_programs::{off_cpu_waits, wall_passes},
+    waiting_programs::WaitingPrograms,
     wall::WallPasses,
 };
 use crate::{
@@ -63,7 +64,7 @@ pub(super) struct LoadedPrograms {
 impl LoadedPrograms {
     /// Creates the maps, fills in constants and targets, attaches the tracepoints, and starts to load the program that runs
     /// at each tick.
-    pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes) -> Result<Self> {
+    pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes, types: &KernelTypes) -> Result<Self> {
         let bytes = object_bytes()?;
         let mut object = aya_obj::Object::parse(AsRef::<[u8]>::as_ref(&bytes)).map_err(broken)?;
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
@@ -89,12 +90,10 @@ impl LoadedPrograms {
         let unwind_maps =
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
-        let wall = plan
-            .wall_hz
-            .map(|frequency_hz| wall_passes(&object, plan, config, &maps, frequency_hz))
-            .transpose()?;
-        let off_cpu = plan.off_cpu.map(|_| off_cpu_waits(&object, plan, &maps)).transpose()?;
-        let events = CountedEvents::load(&plan.events, config, plan.uses_unwinder(), &maps)?;
+        let waiting = WaitingPrograms { object: &object, plan, types, maps: &maps };
+        let wall = plan.wall_hz.map(|frequency_hz| waiting.wall_passes(config, frequency_hz)).transpose()?;
+        let off_cpu = plan.off_cpu.map(|_| waiting.off_cpu_waits()).transpose()?;
+        let events = CountedEvents::load(plan, config, types, &maps)?;
         #[cfg_attr(
             not(feature = "bpf-log"),
             allow(unused_mut, reason = "its log is opened once it is loaded")

@@ -2,6 +2,7 @@
 
 use profiler_common::{names, requested_stack::MAX_STACK_REQUESTS};
 
+use super::kernel_types::KernelTypes;
 use crate::sampler::{Filter, Plan};
 
 /// Nodes that each CPU keeps for itself in an LRU map, live or free (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`).
@@ -37,6 +38,8 @@ pub(super) struct MapSizes {
     pub(super) targets: u32,
     /// Threads that wait at a pass of wall-clock samples.
     pub(super) waiting_threads: u32,
+    /// Stacks that a pass requests.
+    pub(super) stack_requests: u32,
     /// Threads whose off-CPU time is measured.
     pub(super) off_cpu_threads: u32,
     /// Threads whose system calls are timed.
@@ -47,7 +50,7 @@ pub(super) struct MapSizes {
 
 impl MapSizes {
     /// The sizes for a plan.
-    pub(super) fn new(plan: &Plan, cpus: CpuCounts) -> Self {
+    pub(super) fn new(plan: &Plan, cpus: CpuCounts, types: &KernelTypes) -> Self {
         /// At 99 Hz, the distinct stacks of some seconds of a CPU on which every sample has a new one. An evicted stack
         /// is sent again: it costs bytes, never a sample.
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
@@ -62,6 +65,11 @@ impl MapSizes {
             stale_mappings: STALE_MAPPINGS.entries(cpus),
             targets: targets(plan, cpus.possible),
             waiting_threads: if plan.wall_hz.is_some() { MAX_WAITING_THREADS } else { 1 },
+            stack_requests: if plan.wall_hz.is_some() && !types.copies_stacks_of_tasks() {
+                MAX_STACK_REQUESTS
+            } else {
+                1
+            },
             off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
             system_calls: if times_system_calls { MAX_WAITING_THREADS } else { 1 },
             events: u32::try_from(plan.events.len().max(1)).unwrap_or(u32::MAX),
@@ -76,7 +84,7 @@ impl MapSizes {
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
             names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
-            names::MAP_STACK_REQUESTS => Some(self.waiting_threads.min(MAX_STACK_REQUESTS)),
+            names::MAP_STACK_REQUESTS => Some(self.stack_requests),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
             names::MAP_SYSTEM_CALLS => Some(self.system_calls),
             names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
@@ -147,7 +155,11 @@ mod tests {
     }
 
     fn sizes(frequency_hz: u64, sampled: u32, possible: u32) -> MapSizes {
-        MapSizes::new(&plan(Filter::Everything, frequency_hz, false), CpuCounts { sampled, possible })
+        MapSizes::new(
+            &plan(Filter::Everything, frequency_hz, false),
+            CpuCounts { sampled, possible },
+            &KernelTypes::default(),
+        )
     }
 
     #[test]
@@ -178,7 +190,12 @@ mod tests {
     #[test]
     fn only_targets_whose_children_are_followed_need_more_entries() {
         let entries = |filter, children, possible| {
-            MapSizes::new(&plan(filter, 99, children), CpuCounts { sampled: 2, possible }).targets
+            MapSizes::new(
+                &plan(filter, 99, children),
+                CpuCounts { sampled: 2, possible },
+                &KernelTypes::default(),
+            )
+            .targets
         };
         assert_eq!(entries(Filter::Processes(vec![7]), true, 2), 64 << 10);
         assert_eq!(entries(Filter::Processes(vec![7]), true, 128), 128 << 10);

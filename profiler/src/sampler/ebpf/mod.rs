@@ -13,6 +13,7 @@ mod func_info;
 mod idle_time;
 mod iterator_pass;
 mod kernel_function;
+mod kernel_types;
 mod loader;
 mod map_sizes;
 mod off_cpu;
@@ -42,6 +43,7 @@ pub(crate) use config::INITIAL_PID_NAMESPACE;
 #[cfg(feature = "cli")]
 pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
+pub(crate) use kernel_types::KernelTypes;
 pub(crate) use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -81,7 +83,7 @@ pub(crate) fn has_bpf_loop() -> bool {
 /// # Errors
 /// What it lacks.
 pub(crate) fn check_wall_samples() -> Result<()> {
-    config::task_iterator().map(drop)
+    KernelTypes::default().task_iterator().map(drop)
 }
 
 /// Checks whether the kernel has what the measurement of off-CPU time needs.
@@ -89,17 +91,12 @@ pub(crate) fn check_wall_samples() -> Result<()> {
 /// # Errors
 /// What it lacks.
 pub(crate) fn check_off_cpu_time() -> Result<()> {
-    config::tracepoint("sched_switch").map(drop)
-}
-
-/// The kernel's types; `None` where it has none.
-pub(crate) fn kernel_types() -> Option<btf::Btf> {
-    config::read_btf()
+    KernelTypes::default().tracepoint("sched_switch").map(drop)
 }
 
 /// Whether the unwinder finds mappings among the VMAs of a process, before user space has read them.
 pub(crate) fn searches_vmas() -> bool {
-    has_bpf_loop() && config::has_vma_search()
+    has_bpf_loop() && config::has_vma_search(&KernelTypes::default())
 }
 
 /// Samples of the BPF programs, by timer events on each CPU.
@@ -154,9 +151,11 @@ impl EbpfSource {
         if cpus.is_empty() {
             return Err(cpu_selection.none_online_error()?);
         }
-        let sizes = MapSizes::new(&plan, CpuCounts { sampled: cpu_count(cpus.len()), possible: possible()? });
-        let config = configure(&plan, sizes)?;
-        let programs = LoadedPrograms::load(&plan, &config, sizes)?;
+        let types = KernelTypes::default();
+        let counts = CpuCounts { sampled: cpu_count(cpus.len()), possible: possible()? };
+        let sizes = MapSizes::new(&plan, counts, &types);
+        let config = configure(&plan, sizes, &types)?;
+        let programs = LoadedPrograms::load(&plan, &config, sizes, &types)?;
         let wakeups = RecordWakeups::new(programs.records_fd()).map_err(wait_error)?;
         Ok(Self {
             programs,

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use super::{
     counted_waits::CountedWaits,
-    iterator_pass::{self, StackCopies},
+    iterator_pass::{self, Blockage, StackCopies},
     map_sizes::MAX_WAITING_THREADS,
     monotonic_ns,
 };
@@ -31,6 +31,7 @@ pub(super) struct OffCpuWaits {
     tracepoints: Vec<OwnedFd>,
     /// The task iterator; `None` before Linux 5.18.
     pass: Option<OwnedFd>,
+    blockage: Blockage,
     threads: OwnedFd,
     next_pass: Instant,
     /// Whether the interval ends with the next read.
@@ -42,8 +43,16 @@ pub(super) struct OffCpuWaits {
 impl OffCpuWaits {
     /// The programs of the tracepoints, the link of the task iterator, and the map of threads.
     pub(super) fn new(programs: Vec<OwnedFd>, pass: Option<OwnedFd>, threads: OwnedFd) -> Self {
-        let (tracepoints, next_pass) = (Vec::new(), Instant::now());
-        Self { programs, tracepoints, pass, threads, next_pass, interval_ends: false, stopped_ns: None }
+        Self {
+            programs,
+            tracepoints: Vec::new(),
+            pass,
+            blockage: Blockage::default(),
+            threads,
+            next_pass: Instant::now(),
+            interval_ends: false,
+            stopped_ns: None,
+        }
     }
 
     /// Attaches the programs. Threads that wait already have waited since the start.
@@ -90,11 +99,14 @@ impl OffCpuWaits {
     fn run_pass(&mut self) -> Result<()> {
         self.next_pass = Instant::now() + PASS_INTERVAL;
         let Some(link) = &self.pass else { return Ok(()) };
-        match iterator_pass::run_copying(link.as_fd(), StackCopies::of(link.as_fd())) {
-            // The waits have no stacks meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
-            result => result.map_err(failed),
-        }
+        let copies = StackCopies::of(link.as_fd());
+        let is_blocked = copies.are_blocked()
+            || match iterator_pass::run_copying(link.as_fd(), copies) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
+                result => result.map(|()| false).map_err(failed)?,
+            };
+        self.blockage.set(is_blocked, "threads that wait since before the start have no stacks");
+        Ok(())
     }
 
     /// The threads that wait at a time.

@@ -10,7 +10,7 @@ use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass::{self, StackCopies},
+    iterator_pass::{self, Blockage, StackCopies},
     map_sizes::MAX_WAITING_THREADS,
     monotonic_ns, records,
     requested_stacks::RequestedStacks,
@@ -32,17 +32,13 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// The time from a pass that a target blocks to the next attempt.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-const BLOCKED: &str = "threads that wait are not sampled until the copy of a stack ends, which a file system in user space, \
-                       or the target, delays";
-
 /// The passes of a session.
 #[derive(Debug)]
 pub(super) struct WallPasses {
     /// The iterator; each pass opens it anew.
     link: OwnedFd,
     copies: StackCopies,
-    /// Whether the last pass did not end.
-    is_blocked: bool,
+    blockage: Blockage,
     /// `None` unless the target is a single process.
     scanner: Option<WallScanner>,
     /// `None` where passes copy stacks.
@@ -84,7 +80,7 @@ impl WallPasses {
         let mut passes = Self {
             copies: StackCopies::of(link.as_fd()),
             link,
-            is_blocked: false,
+            blockage: Blockage::default(),
             scanner,
             requested,
             pass,
@@ -176,19 +172,16 @@ impl WallPasses {
     /// Runs a pass. `false` where a target blocks it, or an earlier one: then the next pass has its ticks.
     fn run_unless_blocked(&mut self, ticks: u32, visits_all: bool) -> io::Result<bool> {
         let ticks_before = self.ticks;
-        let was_blocked = self.is_blocked;
-        self.is_blocked = self.copies.are_blocked();
-        if !self.is_blocked {
-            match self.run(ticks, visits_all) {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.is_blocked = true,
-                result => return result.map(|()| true),
-            }
+        let is_blocked = self.copies.are_blocked()
+            || match self.run(ticks, visits_all) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
+                result => result.map(|()| false)?,
+            };
+        self.blockage.set(is_blocked, "threads that wait are not sampled");
+        if is_blocked {
+            self.ticks = ticks_before;
         }
-        self.ticks = ticks_before;
-        if !was_blocked {
-            log::warn!("{BLOCKED}");
-        }
-        Ok(false)
+        Ok(!is_blocked)
     }
 
     /// Runs a pass. `visits_all`: the map then has the ticks of all threads.
