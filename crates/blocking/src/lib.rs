@@ -41,11 +41,6 @@ pub fn run<T: Send + 'static>(
     WORKERS.run(object, operation)
 }
 
-/// Whether an operation on an object did not end in time, and still runs.
-pub fn is_blocked(object: Object) -> bool {
-    WORKERS.is_blocked(object)
-}
-
 /// Runs the operations of the calling thread in this thread from now on, without a deadline.
 #[cfg(fuzzing)]
 pub fn run_in_this_thread() {

@@ -115,10 +115,6 @@ impl Workers {
         }
     }
 
-    pub(crate) fn is_blocked(&self, object: Object) -> bool {
-        self.lock().blocked.contains(&object)
-    }
-
     /// The time to wait for an operation on an object.
     fn limit(&self, object: Object) -> io::Result<Duration> {
         let mut state = self.lock();

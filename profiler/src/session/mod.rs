@@ -9,7 +9,6 @@ mod named_process;
 mod pipeline;
 mod polling_interval;
 mod pre_exec;
-mod priority;
 mod probe_places;
 mod profile_assembler;
 mod reader;

@@ -9,13 +9,11 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval,
-    priority::raise_thread_priority, reset_waker,
-};
+use super::{Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval, reset_waker};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
+    sys::priority::raise_thread_priority,
 };
 
 /// A message from the reader to the pipeline.

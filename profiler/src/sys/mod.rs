@@ -13,6 +13,7 @@ pub(crate) mod kernel_names;
 pub(crate) mod landlock_abi;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
+pub(crate) mod priority;
 mod sysctl;
 pub(crate) mod usage;
 pub(crate) mod user;

@@ -100,19 +100,24 @@ fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
     }
 }
 
-/// The thread that runs a pass displaces a thread of a busy CPU.
+/// The thread that runs a pass displaces a thread of a busy CPU: beside threads of a low priority one that has the CPU, and beside
+/// equal ones one that has it half of the time.
 #[test]
 fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
     let Some(_lock) = lock_privileged() else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let busy: Vec<_> = (0..cpus).map(|_| Workload::start_nice("waits")).collect();
-    let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
-    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
-    let ticks = ticks(&profile, EventId::FIRST);
-    let spinner = of_thread(&ticks, "spinner") as f64;
-    assert!((spinner - due).abs() <= due * 0.25, "{spinner} of {due} ticks: {ticks:?}");
-    drop(busy);
+    let (low, equal) =
+        (Workload::start_nice as fn(&str) -> Workload, Workload::start as fn(&str) -> Workload);
+    for (start, others) in [(low, cpus), (equal, cpus + 1)] {
+        let busy: Vec<_> = (0..others).map(|_| start("waits")).collect();
+        let workload = start_waits();
+        let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+        let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+        let ticks = ticks(&profile, EventId::FIRST);
+        let spinner = of_thread(&ticks, "spinner") as f64;
+        assert!((spinner - due).abs() <= due * 0.25, "{spinner} of {due} ticks beside {others}: {ticks:?}");
+        drop(busy);
+    }
 }
 
 #[test]

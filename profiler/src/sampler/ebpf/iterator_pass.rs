@@ -10,35 +10,21 @@ use profiler_blocking::Object;
 
 use crate::sys::bpf_link;
 
-/// Runs one pass of a program that cannot sleep.
+/// Runs one pass.
+///
+/// A program that copies the stacks of other tasks checks first that no file system has to answer, but a target that replaces the
+/// memory in the same microsecond can block the copy.
 pub(super) fn run(link: BorrowedFd<'_>) -> io::Result<()> {
     read_to_end(&mut File::from(bpf_link::create_iterator(link)?))
 }
 
-/// Runs one pass of a program that copies the stacks of other tasks. The program checks first that no file system has to
-/// answer, but a target that replaces the memory in the same microsecond can block the copy.
+/// Runs one pass that the caller does not wait for if a target blocks it.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] where the pass does not end. Until it does, [`StackCopies::are_blocked`], and no other pass may run.
-pub(super) fn run_copying(link: BorrowedFd<'_>, copies: StackCopies) -> io::Result<()> {
+/// [`io::ErrorKind::TimedOut`] where the pass does not end, or an earlier one has not.
+pub(super) fn run_with_deadline(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut iterator = File::from(bpf_link::create_iterator(link)?);
-    profiler_blocking::run(copies.0, move || read_to_end(&mut iterator))
-}
-
-/// The passes of a session that copy stacks into the same memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StackCopies(Object);
-
-impl StackCopies {
-    /// Those of a link of their program.
-    pub(super) fn of(link: BorrowedFd<'_>) -> Self {
-        Self(Object::file(link.as_raw_fd()))
-    }
-
-    /// Whether a pass has not ended in time, and still runs.
-    pub(super) fn are_blocked(self) -> bool {
-        profiler_blocking::is_blocked(self.0)
-    }
+    profiler_blocking::run(Object::file(link.as_raw_fd()), move || read_to_end(&mut iterator))
 }
 
 /// Whether a target delays the passes.

@@ -26,6 +26,7 @@ use super::{
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
     waiting_programs::WaitingPrograms,
     wall::WallPasses,
+    wall_thread::WallThread,
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
@@ -51,7 +52,9 @@ pub(super) struct LoadedPrograms {
     counters: OwnedFd,
     sample: Option<SamplingProgram>,
     unwind_maps: Option<UnwindMaps>,
-    wall: Option<WallPasses>,
+    /// Until they start.
+    wall_passes: Option<WallPasses>,
+    wall: Option<WallThread>,
     off_cpu: Option<OffCpuWaits>,
     events: CountedEvents,
     waits: CountedWaits,
@@ -91,7 +94,8 @@ impl LoadedPrograms {
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
         let waiting = WaitingPrograms { object: &object, plan, types, maps: &maps };
-        let wall = plan.wall_hz.map(|frequency_hz| waiting.wall_passes(config, frequency_hz)).transpose()?;
+        let wall_passes =
+            plan.wall_hz.map(|frequency_hz| waiting.wall_passes(config, frequency_hz)).transpose()?;
         let off_cpu = plan.off_cpu.map(|_| waiting.off_cpu_waits()).transpose()?;
         let events = CountedEvents::load(plan, config, types, &maps)?;
         #[cfg_attr(
@@ -113,7 +117,8 @@ impl LoadedPrograms {
             },
             sample,
             unwind_maps,
-            wall,
+            wall_passes,
+            wall: None,
             off_cpu,
             events,
             waits: CountedWaits::new(plan.off_cpu.is_some_and(|off_cpu| off_cpu.only_disk)),
@@ -127,9 +132,13 @@ impl LoadedPrograms {
         self.sample.as_mut().map(SamplingProgram::wait).transpose()
     }
 
-    /// The passes of wall-clock samples.
-    pub(super) fn wall(&mut self) -> Option<&mut WallPasses> {
-        self.wall.as_mut()
+    /// Starts the passes of wall-clock samples, if they are wanted.
+    pub(super) fn start_wall(&mut self) -> Result<()> {
+        let started = self.wall_passes.take().map(WallThread::start).transpose();
+        self.wall = started.map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to start the thread of wall-clock samples", error)
+        })?;
+        Ok(())
     }
 
     /// The events that are sampled at their occurrences.
@@ -150,13 +159,13 @@ impl LoadedPrograms {
 
     /// Has the next reads return the waits so far of threads that still wait.
     pub(super) fn end_interval(&mut self) {
-        self.wall.iter_mut().for_each(WallPasses::end_interval);
+        self.wall.iter().for_each(WallThread::end_interval);
         self.off_cpu.iter_mut().for_each(OffCpuWaits::end_interval);
     }
 
-    /// Runs the passes that are due.
+    /// Adds samples of threads that still wait, and runs the pass of off-CPU time that is due.
     pub(super) fn run_passes(&mut self, batch: &mut Batch) -> Result<()> {
-        self.wall.as_mut().map_or(Ok(()), |wall| wall.run_due(batch))?;
+        self.wall.as_mut().map_or(Ok(()), |wall| wall.read(batch))?;
         self.off_cpu.as_mut().map_or(Ok(()), OffCpuWaits::run_due)
     }
 

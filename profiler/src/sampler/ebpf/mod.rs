@@ -31,6 +31,7 @@ mod unwind_maps;
 mod waiting_programs;
 mod wall;
 mod wall_scan;
+mod wall_thread;
 
 use std::{
     io,
@@ -63,7 +64,6 @@ use self::{
     record_wakeups::RecordWakeups,
     sideband::Sideband,
     timers::CpuTimers,
-    wall::WallPasses,
 };
 use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, batch_order::BatchOrder};
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -183,7 +183,7 @@ impl EbpfSource {
         } else {
             self.started_ns = monotonic_ns();
         }
-        self.programs.wall().into_iter().for_each(WallPasses::start);
+        self.programs.start_wall()?;
         let events = self.programs.events();
         self.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
         events.start()?;
@@ -202,8 +202,7 @@ impl EbpfSource {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
-            let pass = self.programs.wall().map(|wall| wall.time_to_next());
-            let is_woken = self.poll([opening, pass].into_iter().flatten().fold(left, Duration::min))?;
+            let is_woken = self.poll(opening.map_or(left, |opening| left.min(opening)))?;
             self.end_opening()?;
             self.programs.run_passes(batch)?;
             if is_woken {

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use super::{
     counted_waits::CountedWaits,
-    iterator_pass::{self, Blockage, StackCopies},
+    iterator_pass::{self, Blockage},
     map_sizes::MAX_WAITING_THREADS,
     monotonic_ns,
 };
@@ -99,12 +99,10 @@ impl OffCpuWaits {
     fn run_pass(&mut self) -> Result<()> {
         self.next_pass = Instant::now() + PASS_INTERVAL;
         let Some(link) = &self.pass else { return Ok(()) };
-        let copies = StackCopies::of(link.as_fd());
-        let is_blocked = copies.are_blocked()
-            || match iterator_pass::run_copying(link.as_fd(), copies) {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
-                result => result.map(|()| false).map_err(failed)?,
-            };
+        let is_blocked = match iterator_pass::run_with_deadline(link.as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
+            result => result.map(|()| false).map_err(failed)?,
+        };
         self.blockage.set(is_blocked, "threads that wait since before the start have no stacks");
         Ok(())
     }

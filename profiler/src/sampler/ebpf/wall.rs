@@ -10,16 +10,12 @@ use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass::{self, Blockage, StackCopies},
-    map_sizes::MAX_WAITING_THREADS,
-    monotonic_ns, records,
-    requested_stacks::RequestedStacks,
-    timers::random_fraction,
-    wall_scan::WallScanner,
+    iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns, records, requested_stacks::RequestedStacks,
+    timers::random_fraction, wall_scan::WallScanner,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    sampler::Batch,
+    sampler::RawSample,
     sys::bpf,
 };
 
@@ -29,16 +25,11 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 /// How often threads that have ended are removed, with their last ticks.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time from a pass that a target blocks to the next attempt.
-const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
-
 /// The passes of a session.
 #[derive(Debug)]
 pub(super) struct WallPasses {
     /// The iterator; each pass opens it anew.
     link: OwnedFd,
-    copies: StackCopies,
-    blockage: Blockage,
     /// `None` unless the target is a single process.
     scanner: Option<WallScanner>,
     /// `None` where passes copy stacks.
@@ -78,9 +69,7 @@ impl WallPasses {
             WallStacks::Requested(requested) => (None, Some(requested)),
         };
         let mut passes = Self {
-            copies: StackCopies::of(link.as_fd()),
             link,
-            blockage: Blockage::default(),
             scanner,
             requested,
             pass,
@@ -111,25 +100,19 @@ impl WallPasses {
         self.next_pass.saturating_duration_since(Instant::now())
     }
 
-    /// Runs the pass that is due.
-    pub(super) fn run_due(&mut self, batch: &mut Batch) -> Result<()> {
+    /// Runs the pass that is due. Returns samples without a record, now and then.
+    pub(super) fn run(&mut self) -> Result<Vec<RawSample>> {
         let now = Instant::now();
-        if now < self.next_pass {
-            return Ok(());
-        }
         // A pass counts all periods that began since the previous pass.
         let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
         let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
         let is_flushed = now >= self.next_flush;
-        let pause = if self.run_unless_blocked(ticks, is_flushed).map_err(failed)? {
-            self.periods = begun;
-            // What a pass takes is a part of the time that is allowed.
-            now.elapsed().div_f64(self.max_share.max(f64::EPSILON))
-        } else {
-            BLOCKED_PAUSE
-        };
+        self.visit(ticks, is_flushed).map_err(failed)?;
+        self.periods = begun;
+        // What a pass takes is a part of the time that is allowed.
+        let pause = now.elapsed().div_f64(self.max_share.max(f64::EPSILON));
         self.plan_next(now + pause);
-        if is_flushed { self.flush(batch) } else { Ok(()) }
+        if is_flushed { self.flush().map_err(failed) } else { Ok(Vec::new()) }
     }
 
     /// The ticks that became samples without a record.
@@ -144,22 +127,22 @@ impl WallPasses {
     }
 
     /// Turns the ticks of threads that still wait into samples, and removes threads that have ended.
-    fn flush(&mut self, batch: &mut Batch) -> Result<()> {
+    fn flush(&mut self) -> io::Result<Vec<RawSample>> {
         self.next_flush = Instant::now() + FLUSH_INTERVAL;
-        let keys = bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize);
-        for key in keys.map_err(failed)? {
-            self.flush_thread(key, batch).map_err(failed)?;
+        let mut samples = Vec::new();
+        for key in bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize)? {
+            self.flush_thread(key, &mut samples)?;
         }
-        Ok(())
+        Ok(samples)
     }
 
-    fn flush_thread(&mut self, key: [u8; 8], batch: &mut Batch) -> io::Result<()> {
+    fn flush_thread(&mut self, key: [u8; 8], samples: &mut Vec<RawSample>) -> io::Result<()> {
         let mut value = [0; size_of::<WaitingThread>()];
         bpf::look_up_element(self.threads.as_fd(), &key, &mut value)?;
         let Ok(mut thread) = WaitingThread::read_from_bytes(&value) else { return Ok(()) };
         if thread.ticks() > 0 {
             self.flushed_ticks += thread.ticks();
-            batch.samples.extend(records::waiting_sample(&thread));
+            samples.extend(records::waiting_sample(&thread));
         }
         if thread.found_ticks != self.ticks {
             return bpf::delete_element(self.threads.as_fd(), &key);
@@ -169,23 +152,8 @@ impl WallPasses {
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }
 
-    /// Runs a pass. `false` where a target blocks it, or an earlier one: then the next pass has its ticks.
-    fn run_unless_blocked(&mut self, ticks: u32, visits_all: bool) -> io::Result<bool> {
-        let ticks_before = self.ticks;
-        let is_blocked = self.copies.are_blocked()
-            || match self.run(ticks, visits_all) {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
-                result => result.map(|()| false)?,
-            };
-        self.blockage.set(is_blocked, "threads that wait are not sampled");
-        if is_blocked {
-            self.ticks = ticks_before;
-        }
-        Ok(!is_blocked)
-    }
-
-    /// Runs a pass. `visits_all`: the map then has the ticks of all threads.
-    fn run(&mut self, ticks: u32, visits_all: bool) -> io::Result<()> {
+    /// Visits the threads that can wait. `visits_all`: the map then has the ticks of all of them.
+    fn visit(&mut self, ticks: u32, visits_all: bool) -> io::Result<()> {
         self.passes = self.passes.wrapping_add(1);
         let mut pass = WallPass {
             number: self.passes,
@@ -200,7 +168,7 @@ impl WallPasses {
         self.ticks = pass.ticks_after();
         write(&self.pass, &pass)?;
         if let Some(scanner) = &mut self.scanner {
-            if !visits_all && scanner.scan(pass.number, self.copies)? {
+            if !visits_all && scanner.scan(pass.number)? {
                 return Ok(());
             }
             if scanner.has_scanned() {
@@ -209,10 +177,8 @@ impl WallPasses {
                 scanner.end_scans()?;
             }
         }
-        let Some(requested) = &self.requested else {
-            return iterator_pass::run_copying(self.link.as_fd(), self.copies);
-        };
         iterator_pass::run(self.link.as_fd())?;
+        let Some(requested) = &self.requested else { return Ok(()) };
         bpf::look_up_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_mut_bytes())?;
         requested.unwind(pass.requests)
     }

@@ -9,7 +9,7 @@ use std::{
 use profiler_common::wall::{WallScan, captures_cut_stacks};
 use zerocopy::FromBytes;
 
-use super::iterator_pass::{self, StackCopies};
+use super::iterator_pass;
 use crate::sys::{
     bpf,
     bpf_link::{self, IteratedTasks},
@@ -50,14 +50,14 @@ impl WallScanner {
 
     /// Counts the ticks of threads that have not run since the last pass, and visits the others. `false`: a pass over all threads
     /// has to follow, once scans have ended.
-    pub(super) fn scan(&mut self, pass: u32, copies: StackCopies) -> io::Result<bool> {
+    pub(super) fn scan(&mut self, pass: u32) -> io::Result<bool> {
         if Instant::now() < self.next_scan {
             return Ok(false);
         }
         self.has_scanned = true;
         iterator_pass::run(self.links.scan.as_fd())?;
         let is_complete = match self.result()?.filter(|scan| scan.pass == pass) {
-            Some(scan) => self.visit_changed(&scan, copies)?,
+            Some(scan) => self.visit_changed(&scan)?,
             None => false,
         };
         // After a pass that captures cut stacks again, the next scan can be worth its cost.
@@ -81,14 +81,14 @@ impl WallScanner {
 
     /// Visits the threads that have run, if they are few. `false` where they are many, or not all were visited: some kernels
     /// from 6.1 on do not find a thread by its id (fixed by "bpf: Fix iter/task tid filtering").
-    fn visit_changed(&self, scan: &WallScan, copies: StackCopies) -> io::Result<bool> {
+    fn visit_changed(&self, scan: &WallScan) -> io::Result<bool> {
         let Some(tids) = threads_to_visit(scan) else { return Ok(false) };
         for tid in tids {
             let Ok(link) = bpf_link::attach_task_iterator(self.pass.as_fd(), IteratedTasks::Thread(*tid))
             else {
                 return Ok(false);
             };
-            iterator_pass::run_copying(link.as_fd(), copies)?;
+            iterator_pass::run(link.as_fd())?;
         }
         let visits = self.result()?.map_or(0, |scan| scan.visits);
         Ok(visits as usize >= tids.len())

@@ -29,8 +29,10 @@ use std::{
 use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
-use super::priority::raise_thread_priority;
-use crate::{sampler::ebpf::UnwindMaps, sys::usage::thread_cpu_time};
+use crate::{
+    sampler::ebpf::UnwindMaps,
+    sys::{priority::raise_thread_priority, usage::thread_cpu_time},
+};
 
 /// The capacity of the channel to the thread, in messages.
 const MAX_QUEUED_MESSAGES: usize = 64;

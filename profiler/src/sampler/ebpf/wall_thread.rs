@@ -1,0 +1,161 @@
+//! The thread that runs the passes of wall-clock samples.
+//!
+//! It waits for the time of each pass itself. A pass has to leave out the thread of the target that it displaced from its CPU, and
+//! recognizes it by its own arrival there (`is_displaced` in `waiting_task.rs` of the BPF program): another thread that woke
+//! first would have displaced one that the pass does not recognize. And a target can delay a pass, which delays the reader
+//! only up to a deadline.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use super::{iterator_pass::Blockage, wall::WallPasses};
+use crate::{
+    error::{Error, Result},
+    sampler::{Batch, RawSample},
+    sys::priority::raise_thread_priority,
+};
+
+/// How long a pass may take before the reader goes on without it.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// The thread. Dropping it ends the thread, unless a target blocks it: then it ends with its pass.
+#[derive(Debug)]
+pub(super) struct WallThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    blockage: Blockage,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the pass began that runs.
+    pass_began: Option<Instant>,
+    /// Whether a pass has to run that adds the samples of threads that still wait.
+    interval_ends: bool,
+    /// Whether the thread has to end.
+    stops: bool,
+    has_ended: bool,
+    /// Samples without a record, for the next batch.
+    samples: Vec<RawSample>,
+    /// See [`WallPasses::flushed_ticks`].
+    flushed_ticks: u64,
+    error: Option<Error>,
+}
+
+impl WallThread {
+    /// Starts the thread, and its first period.
+    pub(super) fn start(mut passes: WallPasses) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("passes".to_owned()).spawn(move || {
+            raise_thread_priority();
+            passes.start();
+            run(&mut passes, &of_thread);
+            drop(passes);
+            of_thread.lock().has_ended = true;
+            of_thread.changed.notify_all();
+        })?;
+        Ok(Self { shared, thread: Some(thread), blockage: Blockage::default() })
+    }
+
+    /// Has the next [`read`](Self::read) return the samples of threads that still wait.
+    pub(super) fn end_interval(&self) {
+        self.shared.lock().interval_ends = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Adds the samples without a record to a batch, after the pass that ends the interval, if it ends.
+    pub(super) fn read(&mut self, batch: &mut Batch) -> Result<()> {
+        let mut state = self.shared.wait_while(|state| state.interval_ends && !state.has_ended);
+        self.blockage.set(state.is_blocked(), "threads that wait are not sampled");
+        batch.samples.append(&mut state.samples);
+        state.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The ticks that became samples without a record.
+    pub(super) fn flushed_ticks(&self) -> u64 {
+        self.shared.lock().flushed_ticks
+    }
+}
+
+impl Drop for WallThread {
+    fn drop(&mut self) {
+        self.shared.lock().stops = true;
+        self.shared.changed.notify_all();
+        let has_ended = self.shared.wait_while(|state| !state.has_ended).has_ended;
+        if let Some(thread) = self.thread.take_if(|_| has_ended) {
+            // It does not panic, and has nothing to return.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while a condition holds, and no target blocks the pass.
+    fn wait_while(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let called = Instant::now();
+        while condition(&state) {
+            let began = state.pass_began.unwrap_or(called);
+            let left = DEADLINE.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+}
+
+impl State {
+    fn is_blocked(&self) -> bool {
+        self.pass_began.is_some_and(|began| began.elapsed() >= DEADLINE)
+    }
+}
+
+/// Runs the passes until the thread has to end, or one fails.
+fn run(passes: &mut WallPasses, shared: &Shared) {
+    let mut state = shared.lock();
+    while !state.stops {
+        if state.interval_ends {
+            passes.end_interval();
+        }
+        let wait = passes.time_to_next();
+        if !wait.is_zero() {
+            (state, _) = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let interval_ends = state.interval_ends;
+        state.pass_began = Some(Instant::now());
+        drop(state);
+        let result = passes.run();
+        state = shared.lock();
+        state.pass_began = None;
+        if interval_ends {
+            state.interval_ends = false;
+        }
+        state.flushed_ticks = passes.flushed_ticks();
+        match result {
+            Ok(samples) => state.samples.extend(samples),
+            Err(error) => {
+                state.error = Some(error);
+                return;
+            }
+        }
+        shared.changed.notify_all();
+    }
+}
