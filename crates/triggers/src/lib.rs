@@ -49,6 +49,8 @@
 //! A condition that stays true is one incident. After an incident, the condition must be false at one moment at least
 //! before the next incident; unknown is not enough.
 
+mod cgroup_measures;
+mod cgroups;
 mod condition;
 mod condition_error;
 mod dimension;
@@ -57,9 +59,13 @@ mod expression;
 mod lexer;
 mod line_pattern;
 mod log_lines;
+mod machine_measures;
 mod measure;
+mod online_cpus;
 mod parser;
 mod process_measures;
+mod rate;
+mod run_queue;
 mod sys;
 mod truth;
 mod values;
@@ -68,11 +74,13 @@ mod values;
 pub const GRAMMAR: &str = include_str!("grammar.ebnf");
 
 pub use self::{
+    cgroup_measures::CgroupMeasures,
     condition::Condition,
     condition_error::ConditionError,
     evaluator::{Evaluator, Incident},
     line_pattern::LinePattern,
     log_lines::LogLines,
+    machine_measures::MachineMeasures,
     measure::{Measure, MeasureSource},
     parser::{MAX_CONDITION_BYTES, MAX_NESTING},
     process_measures::ProcessMeasures,

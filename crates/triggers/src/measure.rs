@@ -6,13 +6,18 @@ use crate::{LinePattern, dimension::Dimension};
 
 /// A measured quantity of a process, of its cgroup or of its runtime.
 ///
+/// The kernel's measures are those of one process ([`ProcessMeasures`](crate::ProcessMeasures)). Where the target is a cgroup
+/// ([`CgroupMeasures`](crate::CgroupMeasures)), they are sums over its processes; where it is the machine
+/// ([`MachineMeasures`](crate::MachineMeasures)), over all processes and kernel threads.
+///
 /// Base units of values: the fraction 1 for 100 %, bytes, seconds, occurrences per second, or a number. A value of an
 /// interval is that of the time since the moment before.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// `cpu`: CPU time of the process per time that has passed. 100 % is one CPU. `utime` and `stime` of
-    /// `/proc/PID/stat`, with the resolution of a clock tick (proc_pid_stat(5)).
+    /// `/proc/PID/stat`, with the resolution of a clock tick (proc_pid_stat(5)). Of a cgroup: `usage_usec` in `cpu.stat`,
+    /// `cpuacct.usage` of version 1. Of the machine: `/proc/stat`.
     Cpu,
     /// `cpu-of-quota`: CPU time of the cgroup as a share of its quota. `usage_usec` in `cpu.stat` and `cpu.max` of
     /// version 2 (`Documentation/admin-guide/cgroup-v2.rst`, "CPU Interface Files"); `cpuacct.usage`,
@@ -29,21 +34,25 @@ pub enum Measure {
     /// `runnable`: time for which threads waited for a CPU, summed over threads, per time that has passed. 100 % is
     /// one thread that waited all the time. The second number of `/proc/PID/task/TID/schedstat`, nanoseconds
     /// (`Documentation/scheduler/sched-stats.rst`), of 512 threads at most. Without a value if the kernel does not
-    /// count (`CONFIG_SCHED_INFO`).
+    /// count (`CONFIG_SCHED_INFO`). Of the machine: `/proc/schedstat`.
     Runnable,
     /// `rss`: resident memory of the process: `rss` of `/proc/PID/stat`. The kernel's counter is inaccurate by some
-    /// pages per CPU.
+    /// pages per CPU. Of a cgroup: `anon` and `file_mapped` in `memory.stat`, `total_rss` and `total_mapped_file` of version 1.
+    /// Of the machine: `AnonPages` and `Mapped` in `/proc/meminfo`.
     Rss,
     /// `memory`: memory of the cgroup, the page cache included, as a share of its limit. `memory.current` and
     /// `memory.max` of version 2 (`Documentation/admin-guide/cgroup-v2.rst`, "Memory Interface Files");
     /// `memory.usage_in_bytes` and `memory.limit_in_bytes` of version 1
     /// (`Documentation/admin-guide/cgroup-v1/memory.rst`). Of the cgroup and its ancestors with a limit, the one with
-    /// the largest share counts; without a limit there is no value.
+    /// the largest share counts; without a limit there is no value. Of the machine: what is not `MemAvailable` in
+    /// `/proc/meminfo`.
     Memory,
-    /// `threads`: threads of the process: `num_threads` of `/proc/PID/stat`, without a leader that has ended.
+    /// `threads`: threads of the process: `num_threads` of `/proc/PID/stat`, without a leader that has ended. Of a cgroup:
+    /// `pids.current`. Of the machine: `/proc/loadavg`.
     Threads,
     /// `fds`: open file descriptors of the process: entries of `/proc/PID/fd`, whose number is the size of the
-    /// directory from Linux 6.2 on (proc_pid_fd(5)). Before, it needs the permission to examine the process (ptrace(2)).
+    /// directory from Linux 6.2 on (proc_pid_fd(5)). Before, it needs the permission to examine the process (ptrace(2)). Of a
+    /// cgroup: of 512 processes at most. Of the machine: the first number of `/proc/sys/fs/file-nr`.
     Fds,
     /// `psi.cpu`: share of the last ten seconds in which tasks waited for a CPU: `avg10` of `some` in `cpu.pressure` of
     /// the version 2 cgroup, or in `/proc/pressure/cpu` for the machine if the cgroup does not have it
@@ -57,7 +66,7 @@ pub enum Measure {
     File(LinePattern),
     /// `signal`: signals that the recorder received in the interval to start an incident (SIGUSR2).
     Signal,
-    /// `exit`: 1 from the end of the process on, 0 before.
+    /// `exit`: 1 from the end of the process or the cgroup on, 0 before.
     Exit,
     /// The number that `exit != 0` compares: the exit code of the process, or 128 and the number of the signal that
     /// ended it. Without a value before the end. From Linux 6.15 on, it is read once the parent has waited for the
@@ -98,8 +107,9 @@ pub enum Measure {
 /// Which component measures a [`Measure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MeasureSource {
-    /// [`ProcessMeasures`](crate::ProcessMeasures): the kernel.
-    Process,
+    /// The kernel: [`ProcessMeasures`](crate::ProcessMeasures), [`CgroupMeasures`](crate::CgroupMeasures) or
+    /// [`MachineMeasures`](crate::MachineMeasures), by the target.
+    Kernel,
     /// A reader of a log file.
     LogFile,
     /// The recorder's own signals.
@@ -112,15 +122,19 @@ pub enum MeasureSource {
 
 /// The measures that a condition names by one or two words: these words, and what is measured.
 const NAMED: [(&str, Measure, &str); 23] = [
-    ("cpu", Measure::Cpu, "CPU time of the process; 100% is one CPU"),
+    ("cpu", Measure::Cpu, "CPU time of the target; 100% is one CPU"),
     ("cpu-of-quota", Measure::CpuOfQuota, "CPU time of the cgroup as a share of its quota"),
-    ("cpu-of-machine", Measure::CpuOfMachine, "CPU time of the process as a share of all CPUs"),
+    ("cpu-of-machine", Measure::CpuOfMachine, "CPU time of the target as a share of all CPUs"),
     ("throttled", Measure::Throttled, "time for which the CPU quota stopped the cgroup; 100% is one CPU"),
     ("runnable", Measure::Runnable, "time for which threads waited for a CPU; 100% is one thread"),
-    ("rss", Measure::Rss, "resident memory of the process"),
-    ("memory", Measure::Memory, "memory of the cgroup as a share of its limit"),
-    ("threads", Measure::Threads, "threads of the process"),
-    ("fds", Measure::Fds, "open file descriptors of the process"),
+    ("rss", Measure::Rss, "resident memory of the target"),
+    (
+        "memory",
+        Measure::Memory,
+        "memory of the cgroup as a share of its limit; of the machine, memory that is not available",
+    ),
+    ("threads", Measure::Threads, "threads of the target"),
+    ("fds", Measure::Fds, "open file descriptors of the target"),
     ("psi.cpu", Measure::PsiCpu, "share of the last 10 s in which tasks of the cgroup waited for a CPU"),
     (
         "psi.memory",
@@ -129,7 +143,11 @@ const NAMED: [(&str, Measure, &str); 23] = [
     ),
     ("psi.io", Measure::PsiIo, "share of the last 10 s in which tasks of the cgroup waited for I/O"),
     ("signal", Measure::Signal, "the recorder received SIGUSR2"),
-    ("exit", Measure::Exit, "the process has ended; compared, its exit code, or 128 and the signal"),
+    (
+        "exit",
+        Measure::Exit,
+        "the target has ended; compared, the exit code of the process, or 128 and the signal",
+    ),
     ("gc-pause", Measure::GcPause, "longest pause for a garbage collection"),
     ("gc-share", Measure::GcShare, "share of time in which garbage collections suspended the threads"),
     ("heap", Measure::Heap, "size of the garbage-collected heap"),
@@ -180,7 +198,7 @@ impl Measure {
             | Self::PsiMemory
             | Self::PsiIo
             | Self::Exit
-            | Self::ExitStatus => MeasureSource::Process,
+            | Self::ExitStatus => MeasureSource::Kernel,
             Self::File(_) => MeasureSource::LogFile,
             Self::Signal => MeasureSource::Signal,
             Self::GcPause

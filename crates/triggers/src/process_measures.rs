@@ -1,9 +1,5 @@
 //! Reads the measures of a process from `/proc` and from its cgroups.
 
-mod cgroups;
-mod online_cpus;
-mod rate;
-mod run_queue;
 #[cfg(test)]
 mod tests;
 
@@ -19,12 +15,14 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use self::{
-    cgroups::{Cgroups, Resource},
+use crate::{
+    Measure, MeasureSource, Values,
+    cgroups::{Cgroups, Place, Resource},
+    online_cpus,
     rate::Rate,
     run_queue::RunQueue,
+    sys,
 };
-use crate::{Measure, MeasureSource, Values, sys};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -73,14 +71,14 @@ impl ProcessMeasures {
         }
     }
 
-    /// Sets the values of those measures whose [source](Measure::source) is [`MeasureSource::Process`]. `now_ns` is the
+    /// Sets the values of those measures whose [source](Measure::source) is [`MeasureSource::Kernel`]. `now_ns` is the
     /// time of `CLOCK_MONOTONIC`.
     ///
     /// A measure that cannot be read, or that the kernel or the cgroup does not have, has no value. The first value of
     /// a share of time is that of the second call. After the end of the process, only [`Measure::Exit`] has a value,
     /// and [`Measure::ExitStatus`] where the kernel shows it: a parent of the process sets it after this call.
     pub fn read(&mut self, measures: &BTreeSet<Measure>, now_ns: u64, values: &mut Values) {
-        let wanted = measures.iter().filter(|measure| measure.source() == MeasureSource::Process);
+        let wanted = measures.iter().filter(|measure| measure.source() == MeasureSource::Kernel);
         let mut state = self.state();
         let mut read = Vec::new();
         if let State::Running(stat) = &state {
@@ -110,7 +108,7 @@ impl ProcessMeasures {
         let cpu_ns = stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(tick_ns);
         let cpu = self.cpu.update(now_ns, cpu_ns);
         if wanted.clone().any(is_of_cgroup) {
-            self.cgroups.enter(self.proc.read(self.pid, "cgroup").unwrap_or_default());
+            self.cgroups.enter(Place::OfProcess(self.proc.read(self.pid, "cgroup").unwrap_or_default()));
         }
         let moment = Moment { now_ns, stat, cpu };
         wanted.map(|measure| (measure.clone(), self.value(measure, &moment))).collect()
@@ -123,7 +121,7 @@ impl ProcessMeasures {
             Measure::CpuOfMachine => Some(cpu? / online_cpus::count()? as f64),
             Measure::CpuOfQuota => self.cgroups.cpu_of_quota(now_ns, cpu),
             Measure::Throttled => self.cgroups.throttled(now_ns),
-            Measure::Runnable => self.run_queue.update(&self.proc, self.pid, now_ns),
+            Measure::Runnable => self.run_queue.update(&self.proc, &[self.pid], now_ns),
             Measure::Rss => Some(stat.resident_pages as f64 * rustix::param::page_size() as f64),
             Measure::Memory => self.cgroups.memory_of_limit(),
             Measure::Threads => Some(stat.living_threads() as f64),

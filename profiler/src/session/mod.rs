@@ -40,6 +40,8 @@ use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
 pub(crate) use self::start::{Settings, start};
+#[cfg(feature = "cli")]
+pub(crate) use self::target::MeasuredTarget;
 pub use self::target::Target;
 use self::target::TargetWatch;
 #[cfg(feature = "cli")]
@@ -352,10 +354,10 @@ impl Session {
         self.servers.clone().map(|servers| Downloads { servers })
     }
 
-    /// The id of the target's process, where the target is one process.
-    #[must_use]
-    pub fn target_pid(&self) -> Option<u32> {
-        self.watch.only_pid()
+    /// The target, where the kernel measures its resources as one: no several processes, and no threads.
+    #[cfg(feature = "cli")]
+    pub(crate) fn measured_target(&self) -> Option<MeasuredTarget<'_>> {
+        self.watch.measured()
     }
 
     /// The process id of the command that was started, for [`Target::Command`].

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     ffi::OsString,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -88,6 +88,16 @@ pub(super) struct TargetWatch {
     cgroup: Option<PathBuf>,
 }
 
+/// A target whose resources the kernel measures as one.
+#[cfg(feature = "cli")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MeasuredTarget<'a> {
+    Process(u32),
+    /// The directory of a cgroup.
+    Cgroup(&'a Path),
+    Machine,
+}
+
 /// A process whose exit is detected.
 #[derive(Debug)]
 struct WatchedProcess {
@@ -135,10 +145,13 @@ impl TargetWatch {
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
-    /// The id of the watched process, if it is the only one.
-    pub(super) fn only_pid(&self) -> Option<u32> {
-        match &*self.processes {
-            [process] => Some(process.pid),
+    /// What is watched, where the kernel measures it as one.
+    #[cfg(feature = "cli")]
+    pub(super) fn measured(&self) -> Option<MeasuredTarget<'_>> {
+        match (&self.cgroup, &*self.processes, &*self.threads) {
+            (Some(directory), ..) => Some(MeasuredTarget::Cgroup(directory)),
+            (None, [process], []) => Some(MeasuredTarget::Process(process.pid)),
+            (None, [], []) => Some(MeasuredTarget::Machine),
             _ => None,
         }
     }

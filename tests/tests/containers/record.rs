@@ -15,11 +15,14 @@ use rustix::process::Signal;
 
 use crate::container_builder::ContainerBuilder;
 
-/// Runs a recorder until the condition holds, and returns the profile of the incident.
+/// Runs a recorder of a process until the condition holds, and returns the profile of the incident.
 fn record(pid: u32, condition: &str) -> Profile {
+    record_target(["-p", &pid.to_string()], condition)
+}
+
+fn record_target([option, target]: [&str; 2], condition: &str) -> Profile {
     let directory = tempfile::tempdir().unwrap();
-    let mut command =
-        profiler(&["record", "-p", &pid.to_string(), "--wall", "--count", "1", "--after", "2s"]);
+    let mut command = profiler(&["record", option, target, "--wall", "--count", "1", "--after", "2s"]);
     command.args(["--trigger", condition, "-o"]);
     let outcome = run_command(command.arg(directory.path().join("trap-%n.profile")));
     assert_eq!(outcome.code(), 0, "{}{}", outcome.stdout, outcome.stderr);
@@ -30,11 +33,19 @@ fn record(pid: u32, condition: &str) -> Profile {
 fn a_cpu_quota_that_is_used_up_is_an_incident() {
     let Some(_lock) = lock_privileged() else { return };
     let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
-    let profile = record(container.pid(), "throttled > 10% and cpu-of-quota > 80% for 1s");
-    let values = &profile.header().incident.as_ref().unwrap().values;
-    assert!(values.contains("throttled ") && values.contains("cpu-of-quota "), "{values}");
-    let kinds: Vec<_> = profile.findings().iter().map(|finding| finding.kind).collect();
-    assert!(kinds.contains(&FindingKind::CpuQuota), "{:?}", profile.findings());
+    let pid = container.pid().to_string();
+    let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    // `ID:CONTROLLERS:PATH`, where version 2 has no controllers.
+    let mut paths = memberships.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let of_cpu = paths.clone().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
+    let (_, cgroup) = of_cpu.or_else(|| paths.find(|(controllers, _)| controllers.is_empty())).unwrap();
+    for target in [["-p", &pid], ["--cgroup", cgroup]] {
+        let profile = record_target(target, "throttled > 10% and cpu-of-quota > 80% and cpu > 10% for 1s");
+        let values = &profile.header().incident.as_ref().unwrap().values;
+        assert!(values.contains("throttled ") && values.contains("cpu-of-quota "), "{target:?}: {values}");
+        let kinds: Vec<_> = profile.findings().iter().map(|finding| finding.kind).collect();
+        assert!(kinds.contains(&FindingKind::CpuQuota), "{target:?}: {:?}", profile.findings());
+    }
 }
 
 #[test]

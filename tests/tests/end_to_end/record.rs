@@ -343,6 +343,25 @@ fn the_present_values_of_conditions_are_printed() {
     assert!(pause.starts_with("gc-pause > 1s: gc-pause "), "{pause}");
 }
 
+/// Of all processes: of the workload alone, the CPU time is that of a CPU.
+#[test]
+fn conditions_can_compare_measures_of_the_machine() {
+    let Some(_guard) = share_privileged() else { return };
+    let _workload = Workload::start("shares");
+    let condition =
+        "cpu > 50% and cpu-of-machine > 1% and memory > 1% and threads > 20 and rss > 1MB and fds > 100";
+    let outcome = run_command(&mut profiler(&["record", "--check", "-a", "--trigger", condition]));
+    assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
+    let values = outcome.stdout.strip_prefix(&format!("{condition}: ")).unwrap();
+    assert!(values.contains("threads ") && !values.contains("unknown"), "{values}");
+    let directory = tempfile::tempdir().unwrap();
+    let output = output(&directory, "trap-%n.profile");
+    let arguments = ["-a", "-F", "19", "--trigger", condition, "--after", "0", "--count", "1", "-o", &output];
+    let mut recorder = Recorder::start(&arguments);
+    recorder.wait_for("event=written");
+    assert_eq!(recorder.end().1, Some(0));
+}
+
 #[test]
 fn conditions_and_outputs_that_cannot_work_are_refused() {
     for (arguments, message) in [
@@ -361,10 +380,14 @@ fn conditions_and_outputs_that_cannot_work_are_refused() {
     let Some(_guard) = share_privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let output = output(&directory, "%n.profile");
-    let refused =
-        [("cpu < 20%", "-p PID"), ("file ~ \"x\"", "--log-file"), ("event(page-faults) > 1/s", "-e NAME")];
-    for (trigger, message) in refused {
-        let outcome = run_command(&mut profiler(&["record", "-a", "--trigger", trigger, "-o", &output]));
+    let tid = std::process::id().to_string();
+    let refused = [
+        (&["-t", &tid][..], "cpu < 20%", "--cgroup, --container, --pod or -a"),
+        (&["-a"], "file ~ \"x\"", "--log-file"),
+        (&["-a"], "event(page-faults) > 1/s", "-e NAME"),
+    ];
+    for (target, trigger, message) in refused {
+        let outcome = run_command(profiler(&["record", "--trigger", trigger, "-o", &output]).args(target));
         assert!(outcome.code() == 1 && outcome.stderr.contains(message), "{trigger}: {}", outcome.stderr);
     }
 }

@@ -39,6 +39,13 @@ pub(super) enum HierarchyKind {
     WithoutController,
 }
 
+impl HierarchyKind {
+    /// Whether it is a v1 hierarchy with a controller, by the kernel's name.
+    pub(super) fn has(&self, controller: &str) -> bool {
+        matches!(self, Self::V1 { controllers } if controllers.contains(&controller))
+    }
+}
+
 /// A mount of a cgroup hierarchy or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
@@ -40,19 +40,37 @@ impl CgroupMounts {
     /// As [`v2_levels`](Self::v2_levels), in the version 1 hierarchy with a controller. It has the name in the kernel's
     /// `enum cgroup_subsys_id`: `cpu`, `memory`, `io`.
     pub fn v1_levels(&self, memberships: &[u8], controller: &str) -> Vec<PathBuf> {
-        self.levels(
-            memberships,
-            |kind| matches!(kind, HierarchyKind::V1 { controllers } if controllers.contains(&controller)),
-        )
+        self.levels(memberships, |kind| kind.has(controller))
+    }
+
+    /// The path inside of its hierarchy of a cgroup, by its directory: container runtimes use the same path in every
+    /// hierarchy. `None` for a directory that is not below a mount.
+    pub fn path_of(&self, directory: &Path) -> Option<PathBuf> {
+        // The innermost mount is the last one.
+        let mounts = self.hierarchies.iter().rev();
+        mounts.filter_map(|mount| mount.path(directory)).next()
+    }
+
+    /// As [`v2_levels`](Self::v2_levels), of a cgroup with this path in the hierarchy.
+    pub fn v2_levels_at(&self, path: &Path) -> Vec<PathBuf> {
+        self.levels_at(path, |kind| *kind == HierarchyKind::V2)
+    }
+
+    /// As [`v1_levels`](Self::v1_levels), of a cgroup with this path in the hierarchy.
+    pub fn v1_levels_at(&self, path: &Path, controller: &str) -> Vec<PathBuf> {
+        self.levels_at(path, |kind| kind.has(controller))
     }
 
     fn levels(&self, memberships: &[u8], is_wanted: impl Fn(&HierarchyKind) -> bool) -> Vec<PathBuf> {
         let memberships = parse_memberships(memberships);
-        let Some(membership) = memberships.iter().find(|membership| is_wanted(&membership.kind)) else {
-            return Vec::new();
-        };
-        let mounts = self.hierarchies.iter().filter(|hierarchy| hierarchy.kind == membership.kind);
-        let directories = mounts.filter_map(|mount| Some((mount, mount.directory(&membership.path)?)));
+        let membership = memberships.iter().find(|membership| is_wanted(&membership.kind));
+        let levels = membership.map(|found| self.levels_at(&found.path, |kind| *kind == found.kind));
+        levels.unwrap_or_default()
+    }
+
+    fn levels_at(&self, path: &Path, is_wanted: impl Fn(&HierarchyKind) -> bool) -> Vec<PathBuf> {
+        let mounts = self.hierarchies.iter().filter(|hierarchy| is_wanted(&hierarchy.kind));
+        let directories = mounts.filter_map(|mount| Some((mount, mount.directory(path)?)));
         // A hierarchy can be mounted several times, each mount with a part of it.
         let mut existing = directories.filter(|(_, directory)| directory.is_dir());
         let Some((mount, directory)) = existing.next() else { return Vec::new() };
@@ -63,7 +81,7 @@ impl CgroupMounts {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
     use super::*;
 
@@ -101,6 +119,25 @@ mod tests {
         assert_eq!(mounts.v1_levels(MEMBERSHIPS, "cpu"), cpu);
         assert_eq!(mounts.v1_levels(MEMBERSHIPS, "cpuacct"), cpu);
         assert_eq!(mounts.v1_levels(MEMBERSHIPS, "memory"), below(&["memory/a", "memory"]));
+    }
+
+    #[test]
+    fn a_directory_has_the_same_path_in_every_hierarchy() {
+        let directory = tempfile::tempdir().unwrap();
+        let mounts = hybrid(directory.path());
+        let at = |path: &str| directory.path().join(path);
+        for cgroup in ["unified/docker/a", "cpu/docker/a", "memory/a"] {
+            fs::create_dir_all(at(cgroup)).unwrap();
+        }
+        for cgroup in ["unified/docker/a", "cpu/docker/a", "memory/a"] {
+            let path = mounts.path_of(&at(cgroup)).unwrap();
+            assert_eq!(path, Path::new("/docker/a"), "{cgroup}");
+            assert_eq!(mounts.v2_levels_at(&path)[0], at("unified/docker/a"));
+            assert_eq!(mounts.v1_levels_at(&path, "cpuacct")[0], at("cpu/docker/a"));
+            assert_eq!(mounts.v1_levels_at(&path, "memory"), [at("memory/a"), at("memory")]);
+            assert!(mounts.v1_levels_at(&path, "pids").is_empty());
+        }
+        assert_eq!(mounts.path_of(Path::new("/somewhere/else")), None);
     }
 
     #[test]

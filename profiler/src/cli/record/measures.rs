@@ -1,4 +1,4 @@
-//! Reads the measures of the conditions at each moment: of the process, of its runtime, of counted events, of a log file and
+//! Reads the measures of the conditions at each moment: of the kernel, of the runtime, of counted events, of a log file and
 //! of signals.
 
 use std::{
@@ -13,7 +13,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use profiler_profile::Profile;
-use profiler_triggers::{LogLines, Measure, MeasureSource, ProcessMeasures, Values};
+use profiler_triggers::{
+    CgroupMeasures, LogLines, MachineMeasures, Measure, MeasureSource, ProcessMeasures, Values,
+};
 use signal_hook::{consts::SIGUSR2, flag};
 
 use super::{
@@ -21,6 +23,7 @@ use super::{
     runtime_values::{RuntimeValues, event_set, event_sets},
     sample_values,
 };
+use crate::session::MeasuredTarget;
 
 /// The sources of the measures.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub(super) struct Measures {
     wanted: BTreeSet<Measure>,
     /// Those for which the sources were opened.
     opened: BTreeSet<Measure>,
-    process: Option<ProcessMeasures>,
+    kernel: Option<KernelMeasures>,
     runtime: RuntimeValues,
     /// The names of the events that the session counts.
     events: Vec<String>,
@@ -38,10 +41,18 @@ pub(super) struct Measures {
     signal: Arc<AtomicBool>,
 }
 
+/// The measures of the kernel, by the target.
+#[derive(Debug)]
+enum KernelMeasures {
+    Process(ProcessMeasures),
+    Cgroup(CgroupMeasures),
+    Machine(MachineMeasures),
+}
+
 /// What a recorder can measure.
 pub(super) struct Sources<'a> {
-    /// The process, where the target is one.
-    pub(super) pid: Option<u32>,
+    /// `None` for several processes, and for threads.
+    pub(super) target: Option<MeasuredTarget<'a>>,
     /// The names of the events that the session counts.
     pub(super) events: Vec<String>,
     pub(super) log_file: Option<&'a Path>,
@@ -51,16 +62,17 @@ impl Measures {
     /// Opens the sources of the wanted measures.
     ///
     /// # Errors
-    /// A measure has no source: the target is not one process, an event is not counted, or there is no log file.
+    /// A measure has no source: the target is several processes, an event is not counted, or there is no log file.
     pub(super) fn open(wanted: BTreeSet<Measure>, sources: Sources<'_>) -> Result<Self> {
-        let Sources { pid, events, log_file } = sources;
+        let Sources { target, events, log_file } = sources;
         let wanted_from = |source| wanted.iter().find(move |measure| measure.source() == source);
-        let process = match (wanted_from(MeasureSource::Process), pid) {
+        let kernel = match (wanted_from(MeasureSource::Kernel), target) {
             (None, _) => None,
-            (Some(_), Some(pid)) => open_process(pid)?,
+            (Some(_), Some(target)) => KernelMeasures::open(target)?,
             (Some(measure), None) => {
                 bail!(
-                    "`{measure}` is measured of one process: select it with -p PID, --process NAME or -- COMMAND"
+                    "`{measure}` is measured of one process, of a cgroup or of the machine: record each process on its own, or use \
+                     --cgroup, --container, --pod or -a"
                 )
             }
         };
@@ -82,7 +94,7 @@ impl Measures {
         }
         let (opened, log_lines) = (wanted.clone(), LogLines::new(&wanted));
         let runtime = RuntimeValues::default();
-        Ok(Self { wanted, opened, process, runtime, events, log_file, log_lines, signal })
+        Ok(Self { wanted, opened, kernel, runtime, events, log_file, log_lines, signal })
     }
 
     /// Replaces the wanted measures by others that have the same sources.
@@ -93,7 +105,7 @@ impl Measures {
         let sources: Vec<_> = self.opened.iter().map(Measure::source).collect();
         let requested = event_sets(&self.opened);
         let has_source = |measure: &&Measure| match measure.source() {
-            MeasureSource::Process => self.process.is_some(),
+            MeasureSource::Kernel => self.kernel.is_some(),
             // The events of a runtime are requested at the start.
             MeasureSource::Runtime => event_set(measure).is_some_and(|set| requested.contains(&set)),
             MeasureSource::Samples => !is_event_besides(measure, &self.events),
@@ -113,8 +125,8 @@ impl Measures {
     /// The log file cannot be read.
     pub(super) fn read(&mut self, interval: &Profile, now_ns: u64) -> io::Result<Values> {
         let mut values = Values::default();
-        if let Some(process) = &mut self.process {
-            process.read(&self.wanted, now_ns, &mut values);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.read(&self.wanted, now_ns, &mut values);
         }
         self.runtime.read(interval, now_ns, &self.wanted, &mut values);
         sample_values::read(interval, &self.wanted, &mut values);
@@ -148,10 +160,30 @@ fn is_event_besides(measure: &Measure, names: &[String]) -> bool {
     matches!(measure, Measure::Event { name } if !names.contains(name))
 }
 
-/// The measures of a process; `None` if it has ended already, which the session reports.
-fn open_process(pid: u32) -> Result<Option<ProcessMeasures>> {
-    match ProcessMeasures::open(pid) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        opened => Ok(Some(opened.with_context(|| format!("failed to read the state of process {pid}"))?)),
+impl KernelMeasures {
+    /// The measures of a target; `None` if it has ended already, which the session reports.
+    fn open(target: MeasuredTarget<'_>) -> Result<Option<Self>> {
+        let (opened, what) = match target {
+            MeasuredTarget::Process(pid) => {
+                (ProcessMeasures::open(pid).map(Self::Process), format!("process {pid}"))
+            }
+            MeasuredTarget::Cgroup(directory) => {
+                let what = format!("the cgroup `{}`", directory.display());
+                (CgroupMeasures::open(directory).map(Self::Cgroup), what)
+            }
+            MeasuredTarget::Machine => return Ok(Some(Self::Machine(MachineMeasures::default()))),
+        };
+        match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => Ok(Some(opened.with_context(|| format!("failed to read the state of {what}"))?)),
+        }
+    }
+
+    fn read(&mut self, wanted: &BTreeSet<Measure>, now_ns: u64, values: &mut Values) {
+        match self {
+            Self::Process(process) => process.read(wanted, now_ns, values),
+            Self::Cgroup(cgroup) => cgroup.read(wanted, now_ns, values),
+            Self::Machine(machine) => machine.read(wanted, now_ns, values),
+        }
     }
 }

@@ -141,7 +141,7 @@ fn start(arguments: &RecordArguments, conditions: &[Condition], common: &CommonA
 
 fn measures(arguments: &RecordArguments, conditions: &[Condition], session: &Session) -> Result<Measures> {
     let sources = Sources {
-        pid: session.target_pid(),
+        target: session.measured_target(),
         events: arguments.event_names(),
         log_file: arguments.log_file.as_deref(),
     };

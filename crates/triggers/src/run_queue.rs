@@ -1,4 +1,4 @@
-//! The time for which threads of a process wait for a CPU.
+//! The time for which threads of processes wait for a CPU.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use profiler_processes::ProcFs;
 /// Threads that are read at one moment, which takes some microseconds for each.
 const MAX_THREADS: usize = 512;
 
-/// Measures the waits of a process's threads in the run queues.
+/// Measures the waits of the threads of processes in the run queues.
 #[derive(Debug, Default)]
-pub(super) struct RunQueue {
+pub(crate) struct RunQueue {
     last: Option<Snapshot>,
 }
 
@@ -26,8 +26,8 @@ struct Snapshot {
 impl RunQueue {
     /// The time in run queues per time since the last moment, summed over threads; `None` at the first moment, and if
     /// the kernel does not count.
-    pub(super) fn update(&mut self, proc: &ProcFs, pid: u32, now_ns: u64) -> Option<f64> {
-        let now = Snapshot::read(proc, pid, now_ns)?;
+    pub(crate) fn update(&mut self, proc: &ProcFs, pids: &[u32], now_ns: u64) -> Option<f64> {
+        let now = Snapshot::read(proc, pids, now_ns)?;
         let share = self.last.as_ref().and_then(|last| now.share_since(last));
         self.last = Some(now);
         share
@@ -35,12 +35,17 @@ impl RunQueue {
 }
 
 impl Snapshot {
-    fn read(proc: &ProcFs, pid: u32, time_ns: u64) -> Option<Self> {
-        let threads = proc.threads(pid, MAX_THREADS).ok()?;
+    fn read(proc: &ProcFs, pids: &[u32], time_ns: u64) -> Option<Self> {
+        let mut threads = Vec::new();
+        for pid in pids {
+            // A process can end while the others are read.
+            let of_process = proc.threads(*pid, MAX_THREADS - threads.len()).unwrap_or_default();
+            threads.extend(of_process.into_iter().map(|tid| (*pid, tid)));
+        }
         let is_complete = threads.len() < MAX_THREADS;
         let mut waits_ns = HashMap::with_capacity(threads.len());
         let mut slices: u64 = 0;
-        for tid in threads {
+        for (pid, tid) in threads {
             // A thread can end while the others are read.
             let Ok(text) = proc.read(pid, &format!("task/{tid}/schedstat")) else { continue };
             let Some(schedstat) = SchedStat::parse(&String::from_utf8_lossy(&text)) else { continue };
@@ -109,7 +114,7 @@ mod tests {
         }
 
         fn update(&self, run_queue: &mut RunQueue, now_ns: u64) -> Option<f64> {
-            run_queue.update(&ProcFs::from_capture(self.directory.path().to_owned()), 7, now_ns)
+            run_queue.update(&ProcFs::from_capture(self.directory.path().to_owned()), &[7], now_ns)
         }
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 const PATH: &str = "/sys/devices/system/cpu/online";
 
 /// The number of CPUs that are online; `None` if sysfs cannot be read.
-pub(super) fn count() -> Option<u64> {
+pub(crate) fn count() -> Option<u64> {
     parse(&fs::read_to_string(PATH).ok()?).filter(|cpus| *cpus > 0)
 }
 

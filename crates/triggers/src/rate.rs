@@ -2,7 +2,7 @@
 
 /// The rate at which a number grows between two moments.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// Time and number of the last moment.
     last: Option<(u64, u64)>,
 }
@@ -10,7 +10,7 @@ pub(super) struct Rate {
 impl Rate {
     /// The growth per nanosecond since the last moment; `None` at the first moment, when no time has passed, and when
     /// the number has become smaller.
-    pub(super) fn update(&mut self, now_ns: u64, number: u64) -> Option<f64> {
+    pub(crate) fn update(&mut self, now_ns: u64, number: u64) -> Option<f64> {
         let (then_ns, before) = self.last.replace((now_ns, number))?;
         let elapsed_ns = now_ns.checked_sub(then_ns).filter(|elapsed_ns| *elapsed_ns > 0)?;
         Some(number.checked_sub(before)? as f64 / elapsed_ns as f64)

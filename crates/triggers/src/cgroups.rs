@@ -1,4 +1,4 @@
-//! Limits and use of the cgroups of a process.
+//! Limits and use of the cgroups of a process, or of a cgroup itself.
 
 use std::{
     fs::File,
@@ -8,7 +8,7 @@ use std::{
 
 use profiler_processes::{ProcFs, cgroup::CgroupMounts};
 
-use super::rate::Rate;
+use crate::rate::Rate;
 
 /// Bytes read of a file of a cgroup. `cpu.stat` has some hundred.
 const MAX_FILE_BYTES: u64 = 16 << 10;
@@ -19,18 +19,26 @@ const NS_PER_US: u64 = 1_000;
 /// (`include/linux/page_counter.h`).
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
-/// The cgroups of a process. In a hybrid setup, a controller is in one of the two versions.
+/// A cgroup in each hierarchy. In a hybrid setup, a controller is in one of the two versions.
 #[derive(Debug)]
-pub(super) struct Cgroups {
+pub(crate) struct Cgroups {
     mounts: CgroupMounts,
-    /// The text of `/proc/PID/cgroup`.
-    memberships: Vec<u8>,
+    place: Option<Place>,
     /// The levels with the `cpu` controller, the cgroup first.
     cpu: Vec<CpuLevel>,
     /// The levels with the `memory` controller.
     memory: Vec<Level>,
     /// The directory of the version 2 cgroup.
     v2: Option<PathBuf>,
+}
+
+/// Where a cgroup is in the hierarchies.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where a process is, by the text of `/proc/PID/cgroup`.
+    OfProcess(Vec<u8>),
+    /// At the same path in each.
+    Path(PathBuf),
 }
 
 /// A cgroup with a controller, or one of its ancestors.
@@ -55,7 +63,7 @@ struct CpuLevel {
 
 /// What tasks wait for, in pressure stall information.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Resource {
+pub(crate) enum Resource {
     Cpu,
     Memory,
     Io,
@@ -72,54 +80,91 @@ impl Resource {
 }
 
 impl Cgroups {
-    pub(super) fn new(mounts: CgroupMounts) -> Self {
-        Self { mounts, memberships: Vec::new(), cpu: Vec::new(), memory: Vec::new(), v2: None }
+    pub(crate) fn new(mounts: CgroupMounts) -> Self {
+        Self { mounts, place: None, cpu: Vec::new(), memory: Vec::new(), v2: None }
     }
 
-    /// Sets the cgroups to those in the text of `/proc/PID/cgroup`.
-    pub(super) fn enter(&mut self, memberships: Vec<u8>) {
-        if memberships == self.memberships {
+    /// Sets the place.
+    pub(crate) fn enter(&mut self, place: Place) {
+        if self.place.as_ref() == Some(&place) {
             return;
         }
-        self.cpu = self.levels(&memberships, "cpu").into_iter().map(CpuLevel::new).collect();
-        self.memory = self.levels(&memberships, "memory");
-        self.v2 = self.mounts.v2_levels(&memberships).into_iter().next();
-        self.memberships = memberships;
+        self.cpu = self.levels(&place, "cpu").into_iter().map(CpuLevel::new).collect();
+        self.memory = self.levels(&place, "memory");
+        self.v2 = self.v2_levels(&place).into_iter().next();
+        self.place = Some(place);
     }
 
     /// The levels with a controller: those of version 1 where it has the controller.
-    fn levels(&self, memberships: &[u8], controller: &str) -> Vec<Level> {
-        let (mut version, mut directories) = (Version::V1, self.mounts.v1_levels(memberships, controller));
-        if directories.is_empty() {
-            (version, directories) = (Version::V2, self.mounts.v2_levels(memberships));
-        }
+    fn levels(&self, place: &Place, controller: &str) -> Vec<Level> {
+        let v1 = match place {
+            Place::OfProcess(memberships) => self.mounts.v1_levels(memberships, controller),
+            Place::Path(path) => self.mounts.v1_levels_at(path, controller),
+        };
+        let (version, directories) =
+            if v1.is_empty() { (Version::V2, self.v2_levels(place)) } else { (Version::V1, v1) };
         directories.into_iter().map(|directory| Level { directory, version }).collect()
     }
 
+    fn v2_levels(&self, place: &Place) -> Vec<PathBuf> {
+        match place {
+            Place::OfProcess(memberships) => self.mounts.v2_levels(memberships),
+            Place::Path(path) => self.mounts.v2_levels_at(path),
+        }
+    }
+
+    /// The cgroup itself in the hierarchy with a controller.
+    fn level(&self, controller: &str) -> Option<Level> {
+        self.levels(self.place.as_ref()?, controller).into_iter().next()
+    }
+
+    /// The CPU time of the cgroup, nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        used_ns(&self.level("cpuacct")?)
+    }
+
+    /// The threads in the cgroup, by the `pids` controller.
+    pub(crate) fn threads(&self) -> Option<u64> {
+        self.level("pids")?.number("pids.current")
+    }
+
+    /// The resident memory of the processes: anonymous pages, and mapped ones of files and shared memory.
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        let level = self.memory.first()?;
+        let keys = match level.version {
+            Version::V1 => ["total_rss", "total_mapped_file"],
+            Version::V2 => ["anon", "file_mapped"],
+        };
+        keys.iter().map(|key| level.number_of("memory.stat", key)).sum()
+    }
+
     /// The largest share of a CPU quota that a level uses. `cpu` is the CPU time of the process per time.
-    pub(super) fn cpu_of_quota(&mut self, now_ns: u64, cpu: Option<f64>) -> Option<f64> {
+    pub(crate) fn cpu_of_quota(&mut self, now_ns: u64, cpu: Option<f64>) -> Option<f64> {
         self.cpu.iter_mut().filter_map(|level| level.share_of_quota(now_ns, cpu)).reduce(f64::max)
     }
 
     /// The largest time for which a level was throttled, per time.
-    pub(super) fn throttled(&mut self, now_ns: u64) -> Option<f64> {
+    pub(crate) fn throttled(&mut self, now_ns: u64) -> Option<f64> {
         self.cpu.iter_mut().filter_map(|level| level.throttled(now_ns)).reduce(f64::max)
     }
 
     /// The largest share of a memory limit that a level uses.
-    pub(super) fn memory_of_limit(&self) -> Option<f64> {
+    pub(crate) fn memory_of_limit(&self) -> Option<f64> {
         self.memory.iter().filter_map(Level::share_of_memory_limit).reduce(f64::max)
     }
 
     /// The share of the last ten seconds in which tasks of the version 2 cgroup waited for a resource; those of the
     /// machine if there is no such cgroup.
-    pub(super) fn pressure(&self, proc: &ProcFs, resource: Resource) -> Option<f64> {
-        let name = resource.name();
-        let of_cgroup =
-            self.v2.as_ref().and_then(|directory| read(&directory.join(format!("{name}.pressure"))));
-        let of_machine = || text(proc.open_global(&format!("pressure/{name}"))).ok();
-        parse_pressure(&of_cgroup.or_else(of_machine)?)
+    pub(crate) fn pressure(&self, proc: &ProcFs, resource: Resource) -> Option<f64> {
+        let file = format!("{}.pressure", resource.name());
+        let of_cgroup = self.v2.as_ref().and_then(|directory| read(&directory.join(file)));
+        of_cgroup.map_or_else(|| pressure_of_machine(proc, resource), |text| parse_pressure(&text))
     }
+}
+
+/// The share of the last ten seconds in which tasks of the machine waited for a resource.
+pub(crate) fn pressure_of_machine(proc: &ProcFs, resource: Resource) -> Option<f64> {
+    parse_pressure(&text(proc.open_global(&format!("pressure/{}", resource.name()))).ok()?)
 }
 
 impl Level {
@@ -157,7 +202,7 @@ impl CpuLevel {
 
     fn share_of_quota(&mut self, now_ns: u64, cpu: Option<f64>) -> Option<f64> {
         let quota_cpus = self.quota_cpus()?;
-        let used_cpus = match self.used_ns() {
+        let used_cpus = match used_ns(&self.level) {
             Some(used_ns) => self.usage.update(now_ns, used_ns),
             None => cpu,
         };
@@ -179,20 +224,20 @@ impl CpuLevel {
         (quota_us > 0 && period_us > 0).then(|| quota_us as f64 / period_us as f64)
     }
 
-    /// CPU time of the cgroup; `None` in version 1 if the hierarchy does not have the `cpuacct` controller.
-    fn used_ns(&self) -> Option<u64> {
-        match self.level.version {
-            Version::V1 => self.level.number("cpuacct.usage"),
-            Version::V2 => Some(self.level.number_of("cpu.stat", "usage_usec")?.saturating_mul(NS_PER_US)),
-        }
-    }
-
     fn throttled(&mut self, now_ns: u64) -> Option<f64> {
         let throttled_ns = match self.level.version {
             Version::V1 => self.level.number_of("cpu.stat", "throttled_time")?,
             Version::V2 => self.level.number_of("cpu.stat", "throttled_usec")?.saturating_mul(NS_PER_US),
         };
         self.throttled.update(now_ns, throttled_ns)
+    }
+}
+
+/// CPU time of a cgroup; `None` in version 1 if the hierarchy does not have the `cpuacct` controller.
+fn used_ns(level: &Level) -> Option<u64> {
+    match level.version {
+        Version::V1 => level.number("cpuacct.usage"),
+        Version::V2 => Some(level.number_of("cpu.stat", "usage_usec")?.saturating_mul(NS_PER_US)),
     }
 }
 
