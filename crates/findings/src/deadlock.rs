@@ -44,16 +44,20 @@ impl<'a> Deadlock<'a> {
             threads.entry(samples.tid(sample)).or_default().push((sample, *cause));
         }
         let mut waits = Vec::new();
-        // Methods in which a thread waits for a lock that it gets.
+        // Methods in which a thread got its lock.
         let mut released = BTreeSet::new();
-        for samples_of_thread in threads.values_mut() {
-            samples_of_thread.sort_by_key(|(sample, _)| sample.time_ns);
-            match last_wait(samples, samples_of_thread) {
+        for of_thread in threads.values_mut() {
+            of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+            let (before, last) = of_thread.split_at(begin_of_last_wait(samples, of_thread));
+            match LockWait::of(samples, last) {
                 Some(wait) => waits.push(wait),
-                None => released.extend(recent_lock_methods(samples, samples_of_thread)),
+                None => released.extend(recent_lock_methods(samples, last)),
             }
+            released.extend(recent_lock_methods(samples, before));
         }
         waits.retain(|wait| !released.contains(&wait.method));
+        // Threads that came to the lock a moment ago are a part of the deadlock, but show nothing.
+        waits.retain(|wait| wait.waited_ns >= MIN_WAIT_NS);
         (waits.len() >= MIN_THREADS).then_some(Self { threads: waits })
     }
 
@@ -88,37 +92,40 @@ impl<'a> Deadlock<'a> {
     }
 }
 
-/// The wait for a lock in which a thread has been for [`MIN_WAIT_NS`] at the end. Its samples are in time order.
-fn last_wait<'a>(
-    samples: &ProcessSamples<'a>,
-    of_thread: &[(&Sample, Option<WaitCause>)],
-) -> Option<LockWait<'a>> {
-    let (last, _) = of_thread.last()?;
-    let method = method_of(samples, last);
+impl<'a> LockWait<'a> {
+    /// The wait with these samples; `None` where it ends before the measurement, as it does where the thread ends.
+    fn of(samples: &ProcessSamples<'a>, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
+        let (first, _) = of_wait.first()?;
+        let value = sum::of(of_wait.iter().map(|(sample, _)| sample.value));
+        let waited_ns = value.saturating_mul(samples.profile.event(samples.event).unit_ns()?);
+        let lasts = first.time_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);
+        lasts.then_some(Self { method: method_of(samples, first), value, waited_ns })
+    }
+}
+
+/// The index of the first sample of the wait for a lock in which a thread is at the end; the number of samples where it is in none.
+/// Samples are in time order.
+fn begin_of_last_wait(samples: &ProcessSamples<'_>, of_thread: &[(&Sample, Option<WaitCause>)]) -> usize {
+    let method = of_thread.last().and_then(|(last, _)| method_of(samples, last));
     let is_same = |(sample, cause): &&(&Sample, Option<WaitCause>)| {
         *cause == Some(WaitCause::Lock) && method_of(samples, sample) == method
     };
     // A value of ticks can be a part of a wait. One in nanoseconds is a whole wait, and another one follows.
     let is_whole = matches!(samples.profile.event(samples.event).sampling, Sampling::Durations { .. });
-    let waits = of_thread.iter().rev().take_while(is_same).take(if is_whole { 1 } else { usize::MAX });
-    let (mut value, mut begin_ns) = (0, u64::MAX);
-    for (sample, _) in waits {
-        sum::add(&mut value, sample.value);
-        begin_ns = sample.time_ns;
-    }
-    let waited_ns = value.saturating_mul(samples.profile.event(samples.event).unit_ns()?);
-    let lasts = begin_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);
-    (waited_ns >= MIN_WAIT_NS && lasts).then_some(LockWait { method, value, waited_ns })
+    let most = if is_whole { 1 } else { usize::MAX };
+    of_thread.len() - of_thread.iter().rev().take_while(is_same).take(most).count()
 }
 
-/// The methods in which a thread has waited for locks at the end.
+/// The methods in which these samples wait for locks up to a moment near the end.
 fn recent_lock_methods<'a>(
     samples: &ProcessSamples<'a>,
     of_thread: &[(&Sample, Option<WaitCause>)],
 ) -> BTreeSet<Option<&'a str>> {
     let from_ns = end_ns(samples).saturating_sub(MIN_WAIT_NS);
+    let unit_ns = samples.profile.event(samples.event).unit_ns().unwrap_or_default();
+    let ended_ns = |sample: &Sample| sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns));
     let is_recent = |(sample, cause): &&(&Sample, Option<WaitCause>)| {
-        *cause == Some(WaitCause::Lock) && sample.time_ns >= from_ns
+        *cause == Some(WaitCause::Lock) && ended_ns(sample) >= from_ns
     };
     of_thread.iter().filter(is_recent).map(|(sample, _)| method_of(samples, sample)).collect()
 }

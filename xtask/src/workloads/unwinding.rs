@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 18] = [
+const VARIANTS: [Variant; 19] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -78,6 +78,7 @@ const VARIANTS: [Variant; 18] = [
     Variant { name: "off_cpu", source: "off_cpu.c", compiler: "gcc", flags: &[] },
     Variant { name: "parked", source: "parked.c", compiler: "gcc", flags: &[] },
     Variant { name: "switches", source: "switches.c", compiler: "gcc", flags: &[] },
+    Variant { name: "empty_programs", source: "empty_programs.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
     Variant {
         name: "shapes-static-pie",

@@ -33,6 +33,19 @@ fn threads_that_get_no_lock_until_the_end_are_a_deadlock() {
     );
 }
 
+/// The requests of a server come one after the other to the lock.
+#[test]
+fn threads_that_come_to_the_lock_later_do_not_hide_a_deadlock() {
+    let mut threads = Threads::wall();
+    wait_from(&mut threads, 4, DEBIT);
+    wait_from(&mut threads, 4, CREDIT);
+    wait_from(&mut threads, 8, DEBIT);
+    wait_from(&mut threads, 9, DEBIT);
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.starts_with("2 threads wait for locks"), "{finding}");
+    assert!(finding.evidence.ends_with("none gets one in the last 6.0 s"), "{finding}");
+}
+
 #[test]
 fn a_lock_that_one_thread_still_gets_is_no_deadlock() {
     let mut threads = Threads::wall();
