@@ -82,6 +82,21 @@ fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
     assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
 }
 
+/// A pass after the last read would have ticks without samples.
+#[test]
+fn no_pass_follows_the_end_of_a_session() {
+    let Some(_lock) = lock_privileged() else { return };
+    // A hundred threads: each wakes every 20 ms.
+    let workload = Workload::start_with("sleepers", &["60", "100", "20000", "1000", "0"]);
+    for session in 0..20 {
+        let builder = Profiler::builder().target(Target::Pid(workload.pid())).max_overhead_percent(100.0);
+        let mut passes = builder.wall_clock_hz(4_999).cpu_samples(false).build().unwrap().start().unwrap();
+        passes.wait(Some(Duration::from_millis(50)));
+        let profile = passes.stop().unwrap();
+        assert!(profile.ledger().adds_up(), "session {session}: {:?}", profile.first_ledger());
+    }
+}
+
 /// The main thread wakes ten times a second, the others never.
 #[test]
 fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {

@@ -40,8 +40,7 @@ struct Shared {
 struct State {
     /// When the pass began that runs.
     pass_began: Option<Instant>,
-    /// Whether a pass has to run that adds the samples of threads that still wait.
-    interval_ends: bool,
+    interval: Interval,
     /// Whether the thread has to end.
     stops: bool,
     has_ended: bool,
@@ -50,6 +49,17 @@ struct State {
     /// See [`WallPasses::flushed_ticks`].
     flushed_ticks: u64,
     error: Option<Error>,
+}
+
+/// The interval of a profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Interval {
+    #[default]
+    Runs,
+    /// A pass has to run that adds the samples of threads that still wait.
+    Ends,
+    /// No pass runs until the next read, so that the counters are those of the samples.
+    HasEnded,
 }
 
 impl WallThread {
@@ -68,15 +78,17 @@ impl WallThread {
         Ok(Self { shared, thread: Some(thread), blockage: Blockage::default() })
     }
 
-    /// Has the next [`read`](Self::read) return the samples of threads that still wait.
+    /// Has the next [`read`](Self::read) return the samples of threads that still wait. No pass follows before the read after it.
     pub(super) fn end_interval(&self) {
-        self.shared.lock().interval_ends = true;
-        self.shared.changed.notify_all();
+        self.shared.set_interval(Interval::Ends);
     }
 
     /// Adds the samples without a record to a batch, after the pass that ends the interval, if it ends.
     pub(super) fn read(&mut self, batch: &mut Batch) -> Result<()> {
-        let mut state = self.shared.wait_while(|state| state.interval_ends && !state.has_ended);
+        if self.shared.lock().interval == Interval::HasEnded {
+            self.shared.set_interval(Interval::Runs);
+        }
+        let mut state = self.shared.wait_while(|state| state.interval == Interval::Ends && !state.has_ended);
         self.blockage.set(state.is_blocked(), "threads that wait are not sampled");
         batch.samples.append(&mut state.samples);
         state.error.take().map_or(Ok(()), Err)
@@ -105,6 +117,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn set_interval(&self, interval: Interval) {
+        self.lock().interval = interval;
+        self.changed.notify_all();
+    }
+
     /// Waits while a condition holds, and no target blocks the pass.
     fn wait_while(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
@@ -131,22 +148,26 @@ impl State {
 fn run(passes: &mut WallPasses, shared: &Shared) {
     let mut state = shared.lock();
     while !state.stops {
-        if state.interval_ends {
-            passes.end_interval();
-        }
-        let wait = passes.time_to_next();
+        let interval = state.interval;
+        let wait = match interval {
+            Interval::Runs => passes.time_to_next(),
+            Interval::Ends => {
+                passes.end_interval();
+                Duration::ZERO
+            }
+            Interval::HasEnded => Duration::MAX,
+        };
         if !wait.is_zero() {
             (state, _) = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
             continue;
         }
-        let interval_ends = state.interval_ends;
         state.pass_began = Some(Instant::now());
         drop(state);
         let result = passes.run();
         state = shared.lock();
         state.pass_began = None;
-        if interval_ends {
-            state.interval_ends = false;
+        if interval == Interval::Ends {
+            state.interval = Interval::HasEnded;
         }
         state.flushed_ticks = passes.flushed_ticks();
         match result {
