@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     ffi::OsString,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -94,7 +94,7 @@ pub(super) struct TargetWatch {
 pub(crate) enum MeasuredTarget<'a> {
     Process(u32),
     /// The directory of a cgroup.
-    Cgroup(&'a Path),
+    Cgroup(&'a std::path::Path),
     Machine,
 }
 
