@@ -8,7 +8,7 @@ use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
 use crate::{
     WaitCause,
     frames::application_method,
-    process::{ProcessSamples, percent},
+    process::{ProcessSamples, heaviest, percent},
 };
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
@@ -73,7 +73,7 @@ impl<'a> Deadlock<'a> {
         let evidence = format!(
             "{} threads wait for locks{}, and none gets one in the last {:.1} s",
             self.threads.len(),
-            self.method(value).map(|method| format!(", most in {method}")).unwrap_or_default(),
+            self.method().map(|method| format!(", most in {method}")).unwrap_or_default(),
             shortest_ns as f64 / NS_PER_S,
         );
         let remedy =
@@ -82,13 +82,9 @@ impl<'a> Deadlock<'a> {
     }
 
     /// The method with most of the time.
-    fn method(&self, total: u64) -> Option<&'a str> {
-        let mut methods = BTreeMap::<&str, u64>::new();
-        for wait in &self.threads {
-            sum::add(methods.entry(wait.method?).or_default(), wait.value);
-        }
-        let (method, value) = methods.into_iter().max_by_key(|(_, value)| *value)?;
-        (percent(value, total) >= MIN_METHOD_PERCENT).then_some(method)
+    fn method(&self) -> Option<&'a str> {
+        let (method, value, total) = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))?;
+        method.filter(|_| percent(value, total) >= MIN_METHOD_PERCENT)
     }
 }
 

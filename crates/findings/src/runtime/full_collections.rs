@@ -2,8 +2,11 @@
 
 use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
 
-use super::process_events::{ProcessEvents, heaviest};
-use crate::{frames::short, process::percent};
+use super::process_events::ProcessEvents;
+use crate::{
+    frames::short,
+    process::{heaviest, percent},
+};
 
 /// The generation that holds the objects that survive, and the large ones.
 const OLDEST_GENERATION: u64 = 2;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use profiler_profile::{
-    FieldValue, Finding, FindingKind, ProcessId, Profile, RuntimeEvent, RuntimeEventKind, sum,
+    FieldValue, Finding, FindingKind, ProcessId, Profile, RuntimeEvent, RuntimeEventKind,
 };
 
 use crate::{
     frames::application_method,
-    process::{in_process, percent},
+    process::{heaviest, in_process, percent},
 };
 
 /// The least share of the stacks of events below one method that names it.
@@ -83,18 +83,6 @@ impl<'a> ProcessEvents<'a> {
 /// The most frequent item, how often it occurs, and the number of items. Of equally frequent ones, the last in their order.
 pub(super) fn most_frequent<T: Ord>(items: impl Iterator<Item = T>) -> Option<(T, u64, u64)> {
     heaviest(items.map(|item| (item, 1)))
-}
-
-/// The item with the largest sum of weights, this sum, and that of all items. Of equally heavy ones, the last in their order.
-pub(super) fn heaviest<T: Ord>(items: impl Iterator<Item = (T, u64)>) -> Option<(T, u64, u64)> {
-    let mut weights = BTreeMap::<T, u64>::new();
-    let mut total = 0;
-    for (item, weight) in items {
-        sum::add(weights.entry(item).or_default(), weight);
-        sum::add(&mut total, weight);
-    }
-    let (item, weight) = weights.into_iter().max_by_key(|(_, weight)| *weight)?;
-    Some((item, weight, total))
 }
 
 /// Nanoseconds as text: `85 ms`, `3.2 s`.

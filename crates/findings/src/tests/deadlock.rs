@@ -47,6 +47,14 @@ fn threads_that_come_to_the_lock_later_do_not_hide_a_deadlock() {
 }
 
 #[test]
+fn a_thread_without_a_method_does_not_hide_that_of_most_threads() {
+    let mut threads = Threads::wall();
+    threads.add(2, ThreadState::Blocked, DEBIT).add(1, ThreadState::Blocked, "pthread_mutex_lock@libc.so.6");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.starts_with("3 threads wait for locks, most in debit,"), "{finding}");
+}
+
+#[test]
 fn a_lock_that_one_thread_still_gets_is_no_deadlock() {
     let mut threads = Threads::wall();
     threads.add(5, ThreadState::Blocked, DEBIT);
