@@ -1,11 +1,14 @@
-//! Locks for privileged tests, and the decision whether a test that cannot run is skipped or fails.
+//! Admits privileged tests: those that measure run alone, the others side by side; decides what a test that cannot run does.
 
 use std::{
     env,
     sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    thread,
 };
 
 use profiler::{Profiler, Target};
+
+use crate::machine_load::MachineLoad;
 
 /// The environment variable with which a test fails instead of being skipped if privileges or programs are missing.
 const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
@@ -16,26 +19,59 @@ const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
 /// Set by continuous integration, where every started test must run.
 const CI: &str = "CI";
 
-/// Held by each privileged test: alone by one that measures shares, losses, times or memory, which others disturb.
+/// The module of the tests that measure. `.config/nextest.toml` runs a test below a module of this name alone.
+const MEASURED: &str = "measured";
+
+/// Separates the tests of one process, as `cargo test` runs them. `cargo nextest` gives each a process of its own.
 static LOCK: RwLock<()> = RwLock::new(());
 
-/// Waits until no other privileged test runs. Returns `None` and prints a notice if the machine does not permit sampling.
-///
-/// # Panics
-/// Panics if the machine does not permit sampling and privileged tests are required.
-#[must_use]
-pub fn lock_privileged() -> Option<RwLockWriteGuard<'static, ()>> {
-    // A failed test does not affect the next one.
-    can_run().then(|| LOCK.write().unwrap_or_else(PoisonError::into_inner))
+/// Held by a test that measures. If the test fails, dropping it prints how busy the machine was.
+#[derive(Debug)]
+pub struct Alone {
+    _lock: RwLockWriteGuard<'static, ()>,
+    before: MachineLoad,
 }
 
-/// As [`lock_privileged`], for a test whose result other tests do not disturb: it runs beside others of this kind.
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the machine during this test: {}", MachineLoad::now().since(self.before));
+        }
+    }
+}
+
+/// Admits a privileged test that asserts shares, losses, costs or deadlines, which other tests disturb. Returns `None` and
+/// prints a notice if the machine does not permit sampling.
 ///
 /// # Panics
-/// As [`lock_privileged`].
+/// Panics if the test is not below a module `measured`, or if the machine does not permit sampling and privileged tests are
+/// required.
 #[must_use]
-pub fn share_privileged() -> Option<RwLockReadGuard<'static, ()>> {
+pub fn measure_alone() -> Option<Alone> {
+    assert!(is_measured() != Some(false), "a test that measures belongs into a module `{MEASURED}`");
+    can_run().then(|| Alone {
+        // A failed test does not affect the next one.
+        _lock: LOCK.write().unwrap_or_else(PoisonError::into_inner),
+        before: MachineLoad::now(),
+    })
+}
+
+/// Admits a privileged test that asserts names, chains, messages, files or formats: it runs beside others of this kind.
+///
+/// # Panics
+/// Panics if the test is below a module `measured`, or if the machine does not permit sampling and privileged tests are
+/// required.
+#[must_use]
+pub fn run_beside_others() -> Option<RwLockReadGuard<'static, ()>> {
+    assert!(is_measured() != Some(true), "a test in a module `{MEASURED}` runs alone");
     can_run().then(|| LOCK.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether this test is below a module `measured`. `None` in a thread that does not have the name of a test.
+fn is_measured() -> Option<bool> {
+    let thread = thread::current();
+    let name = thread.name().filter(|name| *name != "main")?;
+    Some(name.split("::").any(|module| module == MEASURED))
 }
 
 fn can_run() -> bool {
@@ -43,6 +79,10 @@ fn can_run() -> bool {
     if is_set(SKIP_PRIVILEGED) {
         eprintln!("skipped because of {SKIP_PRIVILEGED}");
         return false;
+    }
+    // A test that must run needs no trial: it fails with an error of its own.
+    if is_set(REQUIRE_PRIVILEGED) {
+        return true;
     }
     let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return true };
     skip_unless_required(&format!("a privileged test cannot run: {obstacle}"));

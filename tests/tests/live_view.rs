@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use profiler_tests::{FoldedStacks, Pane, Workload, lock_privileged, profiler, run_command, wait_until};
+use profiler_tests::{FoldedStacks, Pane, Workload, measure_alone, profiler, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 const COLUMNS: u16 = 110;
@@ -76,7 +76,7 @@ fn pid_of(name: &str, line: &str) -> Option<Pid> {
 
 #[test]
 fn keys_search_zoom_pause_save_and_quit() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.wait_for(" 0 lost");
@@ -103,7 +103,7 @@ fn keys_search_zoom_pause_save_and_quit() {
 
 #[test]
 fn the_view_stays_open_when_the_target_has_ended() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     workload.end();
@@ -118,7 +118,7 @@ fn the_view_stays_open_when_the_target_has_ended() {
 
 #[test]
 fn a_signal_restores_the_terminal() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let live = Live::for_workload(&workload);
@@ -130,7 +130,7 @@ fn a_signal_restores_the_terminal() {
 
 #[test]
 fn the_view_follows_the_size_of_the_terminal() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.resize(30, 8);
@@ -143,7 +143,7 @@ fn the_view_follows_the_size_of_the_terminal() {
 
 #[test]
 fn a_command_has_no_output_and_is_terminated_at_the_end() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let live = Live::start("-- /bin/sh -c 'while :; do echo noise; echo noise >&2; done'");
     live.pane.wait_for("hot functions");
     live.pane.wait_for(" 0 lost");

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_tests::{OUTPUT_FILES, Outcome, file, profiler, run_command, share_privileged};
+use profiler_tests::{OUTPUT_FILES, Outcome, file, profiler, run_beside_others, run_command};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -57,7 +57,7 @@ fn no_other_user_can_read_an_output_file() {
 
 #[test]
 fn with_sudo_an_output_file_belongs_to_the_caller() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.svg");
     let mut command = profiler(&["replay", "-q"]);
@@ -94,7 +94,7 @@ fn planted_links_are_replaced_and_what_they_lead_to_is_not_written() {
 
 #[test]
 fn a_pipe_that_another_user_planted_is_refused() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = shared_folder();
     let pipe = folder.path().join("a.folded");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();

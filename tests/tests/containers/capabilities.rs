@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, lock_privileged, profiler, run_command,
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, profiler, run_command,
     workload_path,
 };
 
@@ -57,7 +57,7 @@ fn has_kernel_names(stacks: &FoldedStacks) -> bool {
 
 #[test]
 fn the_minimal_capabilities_suffice_for_all_features() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let run = run_without("nothing");
     let stacks = stacks(&run);
     assert_hot_named(&stacks);
@@ -66,7 +66,7 @@ fn the_minimal_capabilities_suffice_for_all_features() {
 
 #[test]
 fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for missing in ["BPF", "PERFMON"] {
         let run = run_without(missing);
         assert_eq!(run.code(), 1, "{missing}: {}", run.stderr);
@@ -78,7 +78,7 @@ fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
 
 #[test]
 fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let run = run_without("SYS_PTRACE");
     let stacks = stacks(&run);
     assert_eq!(stacks.count(|stack| stack.has(HOT_CHAIN[2])), 0, "{stacks:#?}");
@@ -87,7 +87,7 @@ fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capabili
 
 #[test]
 fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let _settings = hide_kernel_addresses();
     let run = run_without("SYSLOG");
     let stacks = stacks(&run);
@@ -98,7 +98,7 @@ fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported(
 
 #[test]
 fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for missing in ["DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"] {
         let stacks = stacks(&run_without(missing));
         assert_hot_named(&stacks);
@@ -108,7 +108,7 @@ fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
 
 #[test]
 fn the_error_for_root_without_capabilities_lists_all_that_are_missing() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let pid = target.pid().to_string();
     let run = run_command(&mut with_capabilities(&[], &profiler(&["-p", &pid, "-d", "0.5"])));

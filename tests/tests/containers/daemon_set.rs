@@ -8,7 +8,7 @@ use std::{
     net::TcpStream,
 };
 
-use profiler_tests::{FoldedStacks, OtlpReceiver, Reception, lock_privileged, wait_until, workload_path};
+use profiler_tests::{FoldedStacks, OtlpReceiver, Reception, measure_alone, wait_until, workload_path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -124,7 +124,7 @@ fn memory_limit_bytes(set: &Manifest) -> u64 {
 
 #[test]
 fn a_container_with_the_settings_of_the_daemon_set_profiles_its_node_with_the_names_of_pods() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let set = daemon_set();
     let node = node(&set);
     let pod = AgentPod::new("profiler-agent-x7c2p");
@@ -142,7 +142,7 @@ fn a_container_with_the_settings_of_the_daemon_set_profiles_its_node_with_the_na
 
 #[test]
 fn a_container_with_the_settings_of_the_daemon_set_writes_its_volume_alone() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let set = daemon_set();
     let node = node(&set);
     for (name, file, code) in
@@ -180,7 +180,7 @@ fn metrics_of_the_alerts() -> Vec<String> {
 
 #[test]
 fn the_agent_of_the_daemon_set_answers_probes_and_sends_the_names_of_pods() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let receiver = OtlpReceiver::start(Reception::Accept);
     let set = daemon_set();
     let node = node(&set);

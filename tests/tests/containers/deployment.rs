@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, lock_privileged, run_command, workload_path,
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, run_command, workload_path,
 };
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ fn all_manifests_have_the_same_capabilities_and_the_version_of_the_release() {
 
 #[test]
 fn the_pod_profiles_a_container_of_its_node_by_id() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     assert_eq!(pod().value("/spec/hostPID"), true);
     let id = "7c1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
@@ -115,7 +115,7 @@ fn the_pod_profiles_a_container_of_its_node_by_id() {
 
 #[test]
 fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     assert_eq!(sidecar().value("/spec/shareProcessNamespace"), true);
     // Process 1 waits, like the pause process of a pod.
     let application = ContainerBuilder::new(&["sh", "-c", "jit-static 60 & wait"])
@@ -132,7 +132,7 @@ fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
 
 #[test]
 fn an_ephemeral_container_profiles_its_target_container() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let arguments = words(&["-q", "-p", "1", "-d", "1", "-F", "1999", "-o", "-.folded"]);
     let run = ImageContainer::new(&debug_container(), target.pid(), &arguments, None).run();
@@ -188,13 +188,13 @@ fn symbolized_parts(run: &Outcome) -> SymbolizedParts {
 
 #[test]
 fn with_all_capabilities_of_the_manifests_everything_is_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     assert_eq!(symbolized_parts(&profile_without(None)), ALL_PARTS);
 }
 
 #[test]
 fn each_capability_of_the_manifests_is_needed() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let _settings = hide_kernel_addresses();
     for name in debug_container().capabilities() {
         let run = profile_without(Some(&name));

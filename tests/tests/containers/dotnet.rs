@@ -6,7 +6,7 @@ use profiler::{
     EventSet,
     profile::{FieldValue, RuntimeEventKind},
 };
-use profiler_tests::{FoldedStacks, await_optimized, sample, sample_pid, share_privileged, workload_path};
+use profiler_tests::{FoldedStacks, await_optimized, run_beside_others, sample, sample_pid, workload_path};
 
 use crate::{
     container::Container,
@@ -54,7 +54,7 @@ fn assert_named(stacks: &FoldedStacks) {
 
 #[test]
 fn managed_methods_are_symbolized_from_the_host_and_from_a_sidecar() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let container = start(&perf_map_builder("9.0"), "/tmp/perf-1.map");
     assert_named(&FoldedStacks::from_profile(&sample(sample_pid(container.pid()), 2_000)));
     assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
@@ -62,7 +62,7 @@ fn managed_methods_are_symbolized_from_the_host_and_from_a_sidecar() {
 
 #[test]
 fn a_perf_map_in_another_folder_is_found_from_the_host_and_from_a_sidecar() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for (version, variable) in [("3.1", "TMPDIR=/maps"), ("9.0", "DOTNET_PerfMapJitDumpPath=/maps")] {
         let builder = perf_map_builder(version).variable(variable).mount("/maps", "tmpfs", &["mode=1777"]);
         let container = start(&builder, "/maps/perf-1.map");
@@ -74,7 +74,7 @@ fn a_perf_map_in_another_folder_is_found_from_the_host_and_from_a_sidecar() {
 
 #[test]
 fn methods_are_symbolized_without_settings_from_the_host_and_from_a_sidecar() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in ["3.1", "9.0"] {
         let container = builder(version).variable("PERF_MAP=0").start();
         assert_named(&FoldedStacks::from_profile(&sample(sample_pid(container.pid()), 4_000)));
@@ -85,7 +85,7 @@ fn methods_are_symbolized_without_settings_from_the_host_and_from_a_sidecar() {
 
 #[test]
 fn threads_of_runtime_events_have_the_ids_of_the_profilers_namespace() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in ["3.1", "9.0"] {
         let container = builder_for(version, "convoy").variable("PERF_MAP=0").start();
         let pid = container.pid();

@@ -12,7 +12,7 @@ use profiler::{
     Profile,
     profile::{EventLedger, Reason},
 };
-use profiler_tests::{FoldedStacks, sample, sample_pid, share_privileged};
+use profiler_tests::{FoldedStacks, run_beside_others, sample, sample_pid};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::{container::Container, container_builder::ContainerBuilder, namespaces::start_nested};
@@ -57,7 +57,7 @@ fn assert_rejected(pid: u32, reason: Reason, what: &str) {
 
 #[test]
 fn the_forged_perf_map_is_accepted_from_the_target_itself() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let container = start();
     fs::write(container.file(MAP), forged_perf_map(container.pid())).unwrap();
     assert!(forged_percent(&sample(sample_pid(container.pid()), SAMPLES)) > 90.0);
@@ -65,7 +65,7 @@ fn the_forged_perf_map_is_accepted_from_the_target_itself() {
 
 #[test]
 fn a_symbolic_link_out_of_the_root_is_not_followed() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let container = start();
     let outside = tempfile::NamedTempFile::new().unwrap();
     fs::write(outside.path(), forged_perf_map(container.pid())).unwrap();
@@ -79,7 +79,7 @@ fn a_symbolic_link_out_of_the_root_is_not_followed() {
 
 #[test]
 fn magic_links_and_procfs_files_are_rejected() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let container = start();
     fs::write(container.file("/tmp/forged"), forged_perf_map(container.pid())).unwrap();
     // The second path would block as long as the kernel has no message.
@@ -92,7 +92,7 @@ fn magic_links_and_procfs_files_are_rejected() {
 
 #[test]
 fn a_perf_map_that_is_not_a_regular_file_is_rejected() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let container = start();
     let map = container.file(MAP);
     let node = |kind, device| mknodat(CWD, &map, kind, Mode::RUSR | Mode::WUSR, device);
@@ -110,7 +110,7 @@ fn a_perf_map_that_is_not_a_regular_file_is_rejected() {
 
 #[test]
 fn the_perf_map_of_another_process_1_in_the_same_folder_is_rejected() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     const HOUR: Duration = Duration::from_secs(3600);
     const OTHER_USER: u32 = 1000;
     let (container, pid) = start_nested("none");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use profiler_tests::{
-    FoldedStacks, Outcome, lock_privileged, profiler, run_command, wait_until, workload_path, write_program,
+    FoldedStacks, Outcome, measure_alone, profiler, run_command, wait_until, workload_path, write_program,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -105,7 +105,7 @@ fn kubectl_finds_the_plugin_and_shows_its_help() {
 
 #[test]
 fn the_plugin_profiles_a_pod_of_a_node_and_removes_its_own() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let node = Containerd::start(&["shares-static", "jit-static"].map(workload_path));
     node.run(&[containerd::Pod {
         namespace: "shop",

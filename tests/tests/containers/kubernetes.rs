@@ -4,9 +4,7 @@ use std::{collections::BTreeSet, process::Command};
 
 use profiler::{Format, Profile, WriteFormat as _};
 use profiler_agent::naming::{Naming, NamingOptions};
-use profiler_tests::{
-    FoldedStacks, Outcome, Recorder, lock_privileged, profiler, run_command, workload_path,
-};
+use profiler_tests::{FoldedStacks, Outcome, Recorder, measure_alone, profiler, run_command, workload_path};
 use serde_json::json;
 
 use crate::containerd::{Containerd, Pod};
@@ -49,7 +47,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn a_pod_is_sampled_by_its_name_with_all_containers_or_one() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let containerd = start();
     let whole = ["--pod", "web-0", "-n", "shop"];
     let app = ["--pod", "web-0", "-n", "shop", "--pod-container", "app"];
@@ -71,7 +69,7 @@ fn a_pod_is_sampled_by_its_name_with_all_containers_or_one() {
 
 #[test]
 fn samples_have_the_names_of_their_pods_and_containers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let containerd = start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.profile");
@@ -100,7 +98,7 @@ fn samples_have_the_names_of_their_pods_and_containers() {
 
 #[test]
 fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let containerd = Containerd::start(&[workload_path("shares-static")]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.profile");
@@ -153,7 +151,7 @@ fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
 /// A StatefulSet replaces a pod by one with the same name.
 #[test]
 fn the_next_pod_with_the_name_is_followed() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let containerd = Containerd::start(&[workload_path("shares-static")]);
     let start = |uid| {
         let containers = json!({"app": ["/bin/shares-static", "60"]});

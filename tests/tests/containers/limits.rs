@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_tests::{lock_privileged, wait_until};
+use profiler_tests::{measure_alone, wait_until};
 use profiler_triggers::{Condition, Evaluator, Measure, ProcessMeasures, Values};
 
 use crate::{container::Container, container_builder::ContainerBuilder};
@@ -31,7 +31,7 @@ fn values(container: &Container, condition: &Condition) -> Values {
 
 #[test]
 fn a_busy_container_uses_its_cpu_quota_and_is_throttled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
     let condition = "cpu < 50% and cpu-of-quota > 90% and throttled > 40%".parse().unwrap();
     let values = values(&container, &condition);
@@ -47,7 +47,7 @@ fn a_busy_container_uses_its_cpu_quota_and_is_throttled() {
 
 #[test]
 fn the_memory_of_a_container_is_a_share_of_its_limit() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let file_bytes = fs::metadata("/bin/busybox").unwrap().len();
     // A file in `/tmp` is memory of the cgroup.
     let script = "for copy in 1 2 3 4 5 6 7 8; do cat /bin/busybox; done >/tmp/file; echo ready $$; exec cat >/tmp/end";

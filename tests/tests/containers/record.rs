@@ -10,7 +10,7 @@ use profiler::{
     Profile,
     profile::{FindingKind, Sample},
 };
-use profiler_tests::{Recorder, Workload, lock_privileged, profiler, run_command, wait_until};
+use profiler_tests::{Recorder, Workload, measure_alone, profiler, run_command, wait_until};
 use rustix::process::Signal;
 
 use crate::container_builder::ContainerBuilder;
@@ -31,7 +31,7 @@ fn record_target([option, target]: [&str; 2], condition: &str) -> Profile {
 
 #[test]
 fn a_cpu_quota_that_is_used_up_is_an_incident() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
     let pid = container.pid().to_string();
     let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
@@ -50,7 +50,7 @@ fn a_cpu_quota_that_is_used_up_is_an_incident() {
 
 #[test]
 fn a_slow_disk_is_an_incident_with_the_function_that_reads() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let reader = ContainerBuilder::workload("page_reader-static", &["60", "/pages"]).reads_per_second(50);
     let container = reader.start();
     let profile = record(container.pid(), "cpu < 20% and threads > 4 for 1s");
@@ -65,7 +65,7 @@ fn a_slow_disk_is_an_incident_with_the_function_that_reads() {
 /// A service manager removes the cgroup of a service that ends, and makes it again when it starts the service.
 #[test]
 fn the_next_cgroup_with_the_name_is_followed() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let of_container = ContainerBuilder::workload("shares-static", &["60"]).start().cgroups().remove(0);
     let cgroup = of_container.with_file_name(format!("profiler-follow-{}", process::id()));
     let start = || {

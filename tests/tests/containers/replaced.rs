@@ -9,8 +9,8 @@ use std::{
 
 use profiler::{Profile, profile::SymbolSource};
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_command, sample, sample_pid,
-    share_privileged, workload_path,
+    FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, sample,
+    sample_pid, workload_path,
 };
 use tempfile::TempDir;
 
@@ -88,7 +88,7 @@ fn sample_process(pid: u32) -> Profile {
 
 #[test]
 fn a_deleted_or_replaced_program_on_an_overlay_is_symbolized_by_the_mapped_file() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for change in [delete, replace] {
         let overlay = Overlay::start();
         change(&overlay.program());
@@ -100,7 +100,7 @@ fn a_deleted_or_replaced_program_on_an_overlay_is_symbolized_by_the_mapped_file(
 
 #[test]
 fn a_program_on_an_overlay_is_symbolized_without_access_to_map_files() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let overlay = Overlay::start();
     let run = run_without_mapped_files(overlay.container.pid());
     assert_named(&FoldedStacks::parse(&run.stdout));
@@ -108,7 +108,7 @@ fn a_program_on_an_overlay_is_symbolized_without_access_to_map_files() {
 
 #[test]
 fn without_access_to_map_files_a_replaced_program_is_unsymbolized_with_a_reason() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let overlay = Overlay::start();
     replace(&overlay.program());
     let run = run_without_mapped_files(overlay.container.pid());
@@ -119,7 +119,7 @@ fn without_access_to_map_files_a_replaced_program_is_unsymbolized_with_a_reason(
 
 #[test]
 fn a_replaced_program_on_the_host_is_symbolized_by_the_mapped_file() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shares-static");
     fs::copy(workload_path("shares-static"), &program).unwrap();
@@ -133,7 +133,7 @@ fn a_replaced_program_on_the_host_is_symbolized_by_the_mapped_file() {
 
 #[test]
 fn a_deleted_or_replaced_library_is_symbolized_by_the_mapped_file() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for change in [delete, replace] {
         let folder = tempfile::tempdir().unwrap();
         for file in ["dlopen", "plugin.so"] {

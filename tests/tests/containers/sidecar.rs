@@ -1,6 +1,6 @@
 //! Tests the profiler in a sidecar container that shares only the PID namespace with its target.
 
-use profiler_tests::{FoldedStacks, Outcome, lock_privileged, share_privileged, workload_path};
+use profiler_tests::{FoldedStacks, Outcome, measure_alone, run_beside_others, workload_path};
 
 use crate::{
     assert_jit_named,
@@ -30,7 +30,7 @@ pub(crate) fn stacks(run: &Outcome) -> FoldedStacks {
 
 #[test]
 fn a_sidecar_symbolizes_its_target_by_the_files_of_the_target() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
     assert_jit_named(&stacks(&run));
@@ -39,7 +39,7 @@ fn a_sidecar_symbolizes_its_target_by_the_files_of_the_target() {
 
 #[test]
 fn samples_have_the_pids_of_the_sidecars_namespace() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let script = "shares-static 60 & jit-static 60";
     let target = ContainerBuilder::new(&["sh", "-c", script]);
     let target =
@@ -58,7 +58,7 @@ fn samples_have_the_pids_of_the_sidecars_namespace() {
 
 #[test]
 fn without_kernel_btf_processes_of_the_same_namespace_are_sampled() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let run = bare_sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
     assert_jit_named(&stacks(&run));
@@ -66,7 +66,7 @@ fn without_kernel_btf_processes_of_the_same_namespace_are_sampled() {
 
 #[test]
 fn a_sidecar_finds_a_container_by_its_id() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let id = "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
     let target = ContainerBuilder::workload("jit-static", &["60"]).cgroup(&place).start();
@@ -77,7 +77,7 @@ fn a_sidecar_finds_a_container_by_its_id() {
 
 #[test]
 fn target_and_sidecar_work_with_read_only_roots() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).read_only().start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "0.5"]).read_only().run();
     assert_jit_named(&stacks(&run));
@@ -85,7 +85,7 @@ fn target_and_sidecar_work_with_read_only_roots() {
 
 #[test]
 fn the_error_in_a_user_namespace_names_the_option_against_it() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let words = ["profiler", "-a", "-d", "0.5"];
     let builder =
         ContainerBuilder::new(&words).program(&workload_path("profiler")).capabilities(LEAST_CAPABILITIES);
@@ -96,7 +96,7 @@ fn the_error_in_a_user_namespace_names_the_option_against_it() {
 
 #[test]
 fn a_process_of_another_pid_namespace_is_an_invalid_target() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let outside = std::process::id().to_string();
     let run = sidecar(&target, &["-p", &outside, "-d", "0.5"]).run();

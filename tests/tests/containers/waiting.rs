@@ -7,7 +7,7 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{EventId, FindingKind, ThreadState},
 };
-use profiler_tests::{lock_privileged, wait_until, workload_path};
+use profiler_tests::{measure_alone, wait_until, workload_path};
 
 use crate::{
     container::Container,
@@ -33,7 +33,7 @@ fn cpu_time_ns(container: &Container) -> u64 {
 
 #[test]
 fn a_container_whose_cpu_quota_is_used_up_is_throttled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
     let wall = wall_profile(&container);
     let states = wall.values_by_state(EventId::FIRST);
@@ -59,7 +59,7 @@ fn a_container_whose_cpu_quota_is_used_up_is_throttled() {
 
 #[test]
 fn a_dotnet_program_whose_cpu_quota_is_used_up_has_that_finding() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["3.1", "9.0", "single-file-10.0"] {
         let container = builder_for(program, "cpu").variable("PERF_MAP=0").cpu_quota_percent(50).start();
         let kinds: Vec<_> = wall_profile(&container).findings().iter().map(|finding| finding.kind).collect();
@@ -80,7 +80,7 @@ fn a_starved_pool_is_found_from_the_host_from_a_sidecar_and_from_a_container_of_
     const FINDING: &str = "pool workers block in Task.Wait below Workload.Cart.Get (sync over async)";
     /// The threads of a .NET program with a pool that has begun to starve.
     const THREADS: usize = 15;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in ["3.1", "9.0"] {
         let container = builder_for(version, "starve").variable("PERF_MAP=0").start();
         let threads = format!("/proc/{}/task", container.pid());

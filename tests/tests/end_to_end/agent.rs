@@ -15,8 +15,8 @@ use std::{
 };
 
 use profiler_tests::{
-    DEADLINE, LoopbackServer, OtlpReceiver, ReceivedRequest, Reception, Workload, profiler, run_command,
-    share_privileged, wait_until,
+    DEADLINE, LoopbackServer, OtlpReceiver, ReceivedRequest, Reception, Workload, profiler,
+    run_beside_others, run_command, wait_until,
 };
 use rustix::process::Signal;
 
@@ -37,7 +37,7 @@ fn totals_at(receiver: &OtlpReceiver) -> Option<Totals> {
 
 #[test]
 fn each_window_is_a_recording_and_a_line_with_its_account() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let agent = Agent::start(&["--write-dir", path_text(&directory), "-d", "3.5"]);
@@ -58,7 +58,7 @@ fn each_window_is_a_recording_and_a_line_with_its_account() {
 
 #[test]
 fn a_backend_receives_what_the_recordings_of_the_run_have() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = service();
     let directory = tempfile::tempdir().unwrap();
     let receiver = OtlpReceiver::start(Reception::Accept);
@@ -78,7 +78,7 @@ fn a_backend_receives_what_the_recordings_of_the_run_have() {
 #[test]
 fn the_kubelet_is_asked_for_pods() {
     const NO_PODS: &[u8] = b"{\"kind\": \"PodList\", \"apiVersion\": \"v1\", \"items\": []}";
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let (sender, paths) = mpsc::channel();
     let kubelet = LoopbackServer::start("127.0.0.1:0", move |mut stream| {
         let Some(request) = ReceivedRequest::read(&mut BufReader::new(stream))? else { return Ok(()) };
@@ -98,7 +98,7 @@ fn the_kubelet_is_asked_for_pods() {
 
 #[test]
 fn filters_and_a_probability_select_what_is_sent() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = service();
     let directory = tempfile::tempdir().unwrap();
     let receiver = OtlpReceiver::start(Reception::Accept);
@@ -126,7 +126,7 @@ fn filters_and_a_probability_select_what_is_sent() {
 
 #[test]
 fn an_agent_samples_while_its_backend_hangs() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let receiver = OtlpReceiver::start(Reception::Hang);
@@ -146,7 +146,7 @@ fn an_agent_samples_while_its_backend_hangs() {
 
 #[test]
 fn windows_of_a_killed_agent_are_delivered_by_the_next_one() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let spool = tempfile::tempdir().unwrap();
     let receiver = OtlpReceiver::start(Reception::Status(503));
@@ -178,7 +178,7 @@ fn windows_of_a_killed_agent_are_delivered_by_the_next_one() {
 
 #[test]
 fn metrics_and_checks_have_the_state_of_the_delivery() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let receiver = OtlpReceiver::start(Reception::Status(503));
     let url = receiver.url();
@@ -203,7 +203,7 @@ fn metrics_and_checks_have_the_state_of_the_delivery() {
 
 #[test]
 fn threads_with_network_connections_have_no_capabilities() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let receiver = OtlpReceiver::start(Reception::Accept);
     let url = receiver.url();
     let agent = Agent::start(&["--otlp", &url, "--listen", "127.0.0.1:0"]);

@@ -7,8 +7,8 @@ use profiler::{
     profile::{EventId, ThreadState},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, sample_settled,
-    share_privileged, workload_path,
+    FoldedStack, FoldedStacks, Workload, aspnet, measure_alone, run_beside_others, sample, sample_pid,
+    sample_settled, workload_path,
 };
 
 /// One percent is many samples.
@@ -24,7 +24,7 @@ fn start() -> (Workload, String) {
 
 #[test]
 fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (server, port) = start();
     aspnet::warm_up(&port, &aspnet::EVERY_LAYER);
     let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
@@ -33,7 +33,7 @@ fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
 
 #[test]
 fn sleeping_requests_have_no_samples() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let (server, port) = start();
     let paths = ["/busy", "/sleep"];
     aspnet::warm_up(&port, &paths);
@@ -63,7 +63,7 @@ fn value_below(profile: &Profile, event: EventId, method: &str, is_in: impl Fn(T
 /// A profile that mixes both cannot say which of the routes uses the CPU.
 #[test]
 fn a_route_that_waits_is_in_the_wall_clock_samples_and_not_in_the_cpu_samples() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (server, port) = start();
     let paths = ["/busy", "/wait"];
     aspnet::warm_up(&port, &paths);

@@ -12,8 +12,8 @@ use std::{
 use object::{Object as _, ObjectSection as _};
 use profiler::{Profile, profile::StackEnd};
 use profiler_tests::{
-    Chain, ChainComparison, FoldedStacks, Outcome, Workload, base_memory_mb, lock_privileged, profiler,
-    run_command, sample, sample_pid, sample_settled, share_privileged, workload_path, write_program,
+    Chain, ChainComparison, FoldedStacks, Outcome, Workload, base_memory_mb, measure_alone, profiler,
+    run_beside_others, run_command, sample, sample_pid, sample_settled, workload_path, write_program,
 };
 
 /// The longest that a session on a busy machine may take beyond its sampling time.
@@ -59,7 +59,7 @@ fn eh_frame_range(file: &[u8]) -> (usize, usize) {
 
 #[test]
 fn a_cyclic_stack_is_truncated_and_counted() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for mode in ["pointer", "pair", "table"] {
         let workload = Workload::start_with("unwinding/rings", &["60", mode]);
         let profile = sample_settled(sample_pid(workload.pid()), 1_000);
@@ -79,7 +79,7 @@ fn a_cyclic_stack_is_truncated_and_counted() {
 
 #[test]
 fn the_maximum_number_of_mappings_takes_little_memory_and_time() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut command = Command::new(workload_path("unwinding/mappings"));
     let workload = Workload::run(command.arg("60"));
     let mappings = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap().lines().count();
@@ -94,7 +94,7 @@ fn the_maximum_number_of_mappings_takes_little_memory_and_time() {
 fn ten_megabytes_of_unwind_tables_take_little_memory_and_are_exact() {
     /// 8 MB for functions and rows. `.eh_frame`, 8 MB, is not in memory as a whole.
     const MEMORY_MB: f64 = 10.0;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("unwinding/huge_tables", &["60"]);
     profile_in_limits(workload.pid(), base_memory_mb() + MEMORY_MB);
     let profile = sample_settled(sample_pid(workload.pid()), 2_000);
@@ -119,7 +119,7 @@ fn start_with_changed_tables(folder: &Path, change: impl Fn(&mut [u8])) -> Workl
 fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
     /// One of this many bytes is changed.
     const SPARSE: u64 = 16;
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     for seed in 1..=6 {
         for every in [1, SPARSE] {
@@ -141,7 +141,7 @@ fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
 
 #[test]
 fn invalid_entry_lengths_in_unwind_tables_cost_at_most_whole_stacks() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The length of the first entry and that of the second entry.
     for length in [1_u32, 0xffff_fff0, u32::MAX, 0x7fff_ffff] {
@@ -163,7 +163,7 @@ fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
 
 #[test]
 fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("plugin.so");
     let mut workload = start_with_library(folder.path(), "0");
@@ -223,7 +223,7 @@ impl Drop for KilledOnDrop {
 
 #[test]
 fn a_32_bit_process_is_sampled_without_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("narrow");
     write_program(&program, &program_32_bit());

@@ -15,7 +15,7 @@ use profiler::{
     profile::{Cost, EventLedger, Reason, StackEnd},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, base_memory_mb, profiler, share_privileged, wait_until, workload_path,
+    FoldedStacks, Workload, base_memory_mb, profiler, run_beside_others, wait_until, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -100,7 +100,7 @@ fn unsymbolized(ledger: &EventLedger, reason: Reason) -> u64 {
 }
 
 fn assert_harmless(attack: &str, reason: Reason) {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (attacker, victim) = start(attack, &directory);
     let outcome = sample(&attacker, &victim);
@@ -154,7 +154,7 @@ fn write_slow_libraries(directory: &Path, count: usize) {
 fn symbols_that_take_long_to_read_delay_nothing() {
     const ATTACK: &str = "slow symbols";
     const MAX_CPU: Duration = Duration::from_secs(6);
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     write_slow_libraries(directory.path(), 16);
     let attacker = Workload::start_with("many_libraries", &["60", directory.path().to_str().unwrap()]);
@@ -196,7 +196,7 @@ impl Drop for Stopped {
 #[test]
 fn a_runtime_that_is_stopped_while_it_sends_its_methods_delays_nothing() {
     const ATTACK: &str = "stopped";
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let runtime = Workload::run(Workload::dotnet_command("9.0", "dynamic").env("PERF_MAP", "0"));
     let victim = start_victim();
     let before = runtime.sockets();
@@ -237,7 +237,7 @@ fn a_full_backlog_delays_nothing() {
 
 #[test]
 fn requests_for_runtime_events_are_not_delayed_by_a_hostile_runtime() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for attack in ["rights", "silent", "endless", "backlog"] {
         let directory = tempfile::tempdir().unwrap();
         let (attacker, victim) = start(attack, &directory);
@@ -265,7 +265,7 @@ fn a_perf_map_of_millions_of_functions_delays_nothing_and_takes_bounded_memory()
 /// file.
 #[test]
 fn the_stack_of_a_thread_that_waits_delays_nothing() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for attack in ["stack", "file"] {
         for option in ["--wall=49", "--off-cpu"] {
             let what = format!("{attack}, {option}");

@@ -7,7 +7,7 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+    FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_command, sample, sample_pid,
 };
 
 use crate::NEARLY_ALL_PERCENT;
@@ -16,7 +16,7 @@ const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
 
 #[test]
 fn every_function_has_its_known_share_and_callers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 4_000));
     stacks.assert_shares(&[("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)]);
@@ -28,7 +28,7 @@ fn every_function_has_its_known_share_and_callers() {
 
 #[test]
 fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
         let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
@@ -45,7 +45,7 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
 
 #[test]
 fn samples_have_the_configured_frequency() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
     let cpu_before = workload.cpu_time();
@@ -65,7 +65,7 @@ fn samples_have_the_configured_frequency() {
 
 #[test]
 fn consecutive_profiles_of_a_session_contain_each_sample_once() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
     let cpu_before = workload.cpu_time();
@@ -103,7 +103,7 @@ fn inlines_of(stack: &FoldedStack) -> Vec<&str> {
 
 #[test]
 fn inlined_functions_are_frames_when_enabled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("inlines");
     let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -123,7 +123,7 @@ fn inlined_functions_are_frames_when_enabled() {
 
 #[test]
 fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("inlines");
     let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 1_000));
     let whole = stacks.percent(|stack| inlines_of(stack) == ["main", "run", "outer"]);
@@ -132,7 +132,7 @@ fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
 
 #[test]
 fn frames_have_source_file_and_line_when_enabled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let source = std::fs::read_to_string(profiler_tests::file("workloads/inlines.rs")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
     let function_at =
@@ -166,7 +166,7 @@ fn frames_have_source_file_and_line_when_enabled() {
 
 #[test]
 fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("stacks");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 40_000);
     assert_eq!(profile.first_ledger().lost_total(), 0);
@@ -187,7 +187,7 @@ fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
 
 #[test]
 fn ten_thousand_distinct_stacks_take_little_memory() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("stacks");
     let pid = workload.pid().to_string();
     let run = run_command(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
@@ -198,7 +198,7 @@ fn ten_thousand_distinct_stacks_take_little_memory() {
 #[test]
 fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
     const KERNEL_LIMIT: usize = 127;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("deep");
     let profile = sample(sample_pid(workload.pid()).unwind(Unwind::FramePointer), 500);
     let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
@@ -215,7 +215,7 @@ fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
 
 #[test]
 fn system_calls_have_symbolized_kernel_frames() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("syscalls");
     let profile = sample(sample_pid(workload.pid()), 1_000);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -229,7 +229,7 @@ fn system_calls_have_symbolized_kernel_frames() {
 
 #[test]
 fn user_only_and_kernel_only_stacks_have_no_other_frames() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("syscalls");
     let kinds = |profile: &profiler::Profile| -> Vec<FrameKind> {
         let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));

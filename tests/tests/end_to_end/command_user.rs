@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use profiler_tests::{Outcome, profiler, run_command, share_privileged};
+use profiler_tests::{Outcome, profiler, run_beside_others, run_command};
 
 /// The user without rights of every distribution.
 const UID: &str = "65534";
@@ -45,7 +45,7 @@ fn assert_has_no_rights(run: &Outcome) {
 
 #[test]
 fn with_sudo_a_command_runs_as_the_caller_of_sudo() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let sudo = [("SUDO_UID", UID), ("SUDO_GID", UID)];
     let Some(run) = run_as_root(REPORT, &[], &sudo) else { return };
     assert_has_no_rights(&run);
@@ -62,7 +62,7 @@ fn with_sudo_a_command_runs_as_the_caller_of_sudo() {
 
 #[test]
 fn the_option_user_selects_the_user() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for user in [entry().0.as_str(), UID] {
         let Some(run) = run_as_root(REPORT, &["--user", user], &[]) else { return };
         assert_has_no_rights(&run);
@@ -76,7 +76,7 @@ fn the_option_user_selects_the_user() {
 
 #[test]
 fn a_command_of_another_user_cannot_become_root_again_and_has_no_descriptor_of_the_profiler() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let script = "exec python3 -c '
 import os
 for change in (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0), lambda: os.setgroups([0])):
@@ -94,7 +94,7 @@ print([fd for fd in range(1024) if os.path.exists(f\"/proc/self/fd/{fd}\")])
 
 #[test]
 fn wrong_users_are_errors_with_a_remedy() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for uid in ["x", "", "-1", "4294967295", "4294967296", "3999999999", "0x0", "+0"] {
         let Some(run) = run_as_root("echo ran", &[], &[("SUDO_UID", uid)]) else { return };
         assert_eq!((run.code(), run.stdout.as_str()), (1, ""), "{uid}: {}", run.stderr);

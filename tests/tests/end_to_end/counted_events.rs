@@ -8,7 +8,7 @@ use profiler::{
     Builder, CountedEvent, ErrorKind, Profile, Profiler, Target,
     profile::{EventId, Sample, Sampling},
 };
-use profiler_tests::{Workload, lock_privileged, workload_path};
+use profiler_tests::{Workload, measure_alone, workload_path};
 
 fn event(name: &str) -> CountedEvent {
     name.parse().unwrap()
@@ -50,7 +50,7 @@ fn below(profile: &Profile, event: &str, function: &str) -> u64 {
 
 #[test]
 fn occurrences_are_exactly_as_many_as_the_program_counted() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (profile, counts) = run("exact", |builder| {
         ["page-faults", "raw_syscalls:sys_enter", "signal:signal_generate", "context-switches"]
             .into_iter()
@@ -73,7 +73,7 @@ fn occurrences_are_exactly_as_many_as_the_program_counted() {
 
 #[test]
 fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let limited =
         |builder: Builder| builder.max_overhead_percent(0.5).counted_event(event("raw_syscalls:sys_enter"));
     let (profile, counts) = run("limited", limited);
@@ -89,7 +89,7 @@ fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
 
 #[test]
 fn every_nth_occurrence_stands_for_n() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let hundredth = event("page-faults").every(NonZeroU64::new(100).unwrap());
     let every_hundredth = |builder: Builder| builder.max_overhead_percent(100.0).counted_event(hundredth);
     let (profile, counts) = run("hundredth", every_hundredth);
@@ -103,7 +103,7 @@ fn every_nth_occurrence_stands_for_n() {
 #[test]
 fn a_condition_selects_and_a_weight_sums() {
     const GETPPID: u64 = 110;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let condition = format!("id == {GETPPID}").parse().unwrap();
     let (profile, counts) = run("condition", |builder| {
         let sum_of_ids = event("raw_syscalls:sys_enter").weighted_by("id").only_where(condition);
@@ -117,7 +117,7 @@ fn a_condition_selects_and_a_weight_sums() {
 
 #[test]
 fn every_nth_run_of_a_program_stands_for_n() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (profile, counts) = run("nth", |builder| {
         let hundredth = event("signal:signal_generate").every(NonZeroU64::new(100).unwrap());
         builder.max_overhead_percent(100.0).counted_event(hundredth)
@@ -130,7 +130,7 @@ fn every_nth_run_of_a_program_stands_for_n() {
 
 #[test]
 fn calls_and_returns_of_a_function_are_counted_by_probes() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let program = workload_path("occurrences");
     let names = ["uprobe", "uretprobe"].map(|kind| format!("{kind}:{}:called", program.display()));
     let (profile, counts) = run("probes", |builder| {
@@ -149,7 +149,7 @@ fn calls_and_returns_of_a_function_are_counted_by_probes() {
 
 #[test]
 fn each_place_of_a_static_probe_is_counted_and_its_semaphore_is_set() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let program = workload_path("occurrences");
     let names = ["pass", "watched"].map(|name| format!("usdt:{}:occurrences:{name}", program.display()));
     let (profile, counts) = run("static_probes", |builder| {
@@ -170,7 +170,7 @@ fn each_place_of_a_static_probe_is_counted_and_its_semaphore_is_set() {
 
 #[test]
 fn an_argument_of_a_static_probe_is_read_at_the_operand_of_each_place() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let name = format!("usdt:{}:occurrences:pass", workload_path("occurrences").display());
     let (profile, counts) = run("operands", |builder| {
         let sum = event(&name).weighted_by("arg1").only_where("arg1 >= 0".parse().unwrap());
@@ -184,7 +184,7 @@ fn an_argument_of_a_static_probe_is_read_at_the_operand_of_each_place() {
 
 #[test]
 fn a_system_call_is_counted_at_its_entry_and_at_its_exit() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let names = ["syscalls:sys_enter_getppid", "syscalls:sys_exit_getppid", "syscalls:sys_enter_tgkill"];
     let (profile, counts) = run("system_calls", |builder| {
         let builder = builder.max_overhead_percent(100.0);
@@ -201,7 +201,7 @@ fn a_system_call_is_counted_at_its_entry_and_at_its_exit() {
 #[test]
 fn a_condition_and_a_weight_apply_to_a_system_call() {
     const LARGE_BYTES: u64 = 50;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let condition = format!("arg3 > {LARGE_BYTES}").parse().unwrap();
     let (profile, counts) = run("bytes", |builder| {
         let bytes = event("syscalls:sys_exit_write").weighted_by("ret").only_where(condition);
@@ -214,7 +214,7 @@ fn a_condition_and_a_weight_apply_to_a_system_call() {
 
 #[test]
 fn cpu_samples_and_events_are_in_one_profile() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (profile, counts) = run("beside", |builder| {
         builder
             .cpu_samples(true)
@@ -231,7 +231,7 @@ fn cpu_samples_and_events_are_in_one_profile() {
 
 #[test]
 fn page_faults_have_managed_stacks() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::dotnet("9.0", "memory");
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).cpu_samples(false);
     let builder = builder.max_overhead_percent(100.0).counted_event(event("page-faults"));
@@ -250,7 +250,7 @@ fn page_faults_have_managed_stacks() {
 
 #[test]
 fn an_event_that_this_machine_lacks_is_an_error_that_says_so() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let start = |name: &str| {
         let builder = Profiler::builder().target(Target::Everything).cpu_samples(false);
         builder.counted_event(event(name)).build().unwrap().start()

@@ -6,7 +6,7 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{FindingKind, Sampling},
 };
-use profiler_tests::{Workload, lock_privileged, sample, sample_pid, workload_path};
+use profiler_tests::{Workload, measure_alone, sample, sample_pid, workload_path};
 
 const SAMPLES: u64 = 1_000;
 
@@ -29,7 +29,7 @@ fn assert_found(what: &str, profile: &Profile, kind: FindingKind, activity: &str
 #[test]
 fn a_dotnet_start_that_compiles_is_found() {
     const NO_TIME: &str = "0";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in ["8.0", "9.0"] {
         let words = ["env", "PERF_MAP=0", "DOTNET_ReadyToRun=0"].map(OsString::from);
         let mut command = words.to_vec();
@@ -46,7 +46,7 @@ fn a_dotnet_start_that_compiles_is_found() {
 
 #[test]
 fn a_process_that_collects_garbage_is_found() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["3.1", "8.0", "9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "collect");
         let profile = sample(sample_pid(workload.pid()), SAMPLES);
@@ -57,7 +57,7 @@ fn a_process_that_collects_garbage_is_found() {
 #[test]
 fn a_process_that_spins_is_found() {
     const SPINS: &str = "spins until another thread proceeds";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "spin");
         let profile = sample(sample_pid(workload.pid()), SAMPLES);
@@ -75,7 +75,7 @@ fn a_process_that_spins_is_found() {
 
 #[test]
 fn a_process_that_maps_memory_again_and_again_is_found() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("teardown", &["60", "map"]);
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("teardown", &profile, FindingKind::PageFaults, "handles page faults");
@@ -83,7 +83,7 @@ fn a_process_that_maps_memory_again_and_again_is_found() {
 
 #[test]
 fn healthy_native_programs_have_no_finding() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["shares", "chain", "syscalls"] {
         let workload = Workload::start(program);
         let profile = sample(sample_pid(workload.pid()), SAMPLES);

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use profiler::{Profiler, Session, Target};
 use profiler_tests::{
-    Workload, lock_privileged, profiler, run_command, sample, sample_pid, share_privileged,
+    Workload, measure_alone, profiler, run_beside_others, run_command, sample, sample_pid,
     skip_on_this_machine, wait_until,
 };
 
@@ -12,7 +12,7 @@ const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
 #[test]
 fn only_the_selected_cpus_are_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     // With more threads than CPUs, every CPU runs some of them.
     let workload = Workload::start_nice("threads");
     let profile = sample(sample_pid(workload.pid()).cpus([0]), 500);
@@ -23,7 +23,7 @@ fn only_the_selected_cpus_are_sampled() {
 
 #[test]
 fn a_cpu_that_does_not_exist_is_an_error() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let builder = Profiler::builder().target(Target::Everything).cpus([4_000]);
     let error = builder.build().and_then(Profiler::start).unwrap_err();
     assert!(error.to_string().contains("online"), "{error}");
@@ -64,7 +64,7 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
 
 #[test]
 fn a_cpu_that_was_offline_is_sampled_again() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let is_possible = second_cpu_comes_back(|session| {
         // Longer than the interval in which the profiler checks for it.
         let without = session.take_profile(Duration::from_millis(1_500)).unwrap();
@@ -77,7 +77,7 @@ fn a_cpu_that_was_offline_is_sampled_again() {
 
 #[test]
 fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     if !second_cpu_comes_back(|_| {}) {
         skip_on_this_machine("it has no second CPU that can be taken offline");
     }
@@ -85,7 +85,7 @@ fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
 
 #[test]
 fn the_perf_events_of_many_cpus_need_no_raised_limit_on_open_files() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // Fewer than the events of one CPU and the maps need.
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=20:4096").arg(profiler(&[]).get_program()).args(["--", "sh", "-c", "ulimit -Sn"]);

@@ -8,7 +8,7 @@ use std::{
 
 use profiler::Profile;
 use profiler_tests::{
-    Workload, file, run_command, sample, sample_pid, share_privileged, skip_unless_required,
+    Workload, file, run_beside_others, run_command, sample, sample_pid, skip_unless_required,
 };
 
 /// The functions of `tests/workloads/shares.c` that take nine tenths of its time.
@@ -72,7 +72,7 @@ fn assert_all_have_lines(profile: &Profile) {
 
 #[test]
 fn source_lines_come_from_split_dwarf_beside_the_program() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "split", &["-gsplit-dwarf"]);
     let is_split = |path: &Path| path.extension().is_some_and(|extension| extension == "dwo");
@@ -83,7 +83,7 @@ fn source_lines_come_from_split_dwarf_beside_the_program() {
 
 #[test]
 fn source_lines_and_names_come_from_the_shared_file_of_dwz() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let exists = Command::new("dwz").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if exists.is_err() {
         return skip_unless_required("dwz is missing: cargo xtask setup");

@@ -11,8 +11,8 @@ use profiler::{
     profile::{Frame, FrameKind, Symbolization},
 };
 use profiler_tests::{
-    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, run_command, sample, sample_pid,
-    sample_settled, share_privileged,
+    Chain, ChainComparison, FoldedStacks, Workload, measure_alone, run_beside_others, run_command, sample,
+    sample_pid, sample_settled,
 };
 
 /// The functions of each sample of perf, from the leaf to the root.
@@ -41,7 +41,7 @@ fn perf_script(pid: u32, options: &[&str]) -> String {
 
 #[test]
 fn shares_and_symbols_agree_with_perf_in_the_same_run() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
     let script = perf_script(workload.pid(), &["-e", "cpu-clock", "-F", "4999", "-g"]);
@@ -57,7 +57,7 @@ fn shares_and_symbols_agree_with_perf_in_the_same_run() {
 
 #[test]
 fn without_frame_pointers_at_least_as_many_stacks_are_whole_as_with_perf_stack_copies() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("unwinding/shapes", &["60", "40"]);
     let shapes = ["array;saved;variable;realigned"; 10].join(";");
     let chains = [format!("run;{shapes};leaf"), "run;goes_on;*".to_owned()];
@@ -118,7 +118,7 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 
 #[test]
 fn symbols_of_a_real_program_agree_with_nm() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
                   while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
                   re.sub('[aeiou]+', '-', 'the quick brown fox' * 99)\n  sorted(range(999), key=lambda x: -x)\n";
@@ -161,7 +161,7 @@ fn symbols_of_a_real_program_agree_with_nm() {
 
 #[test]
 fn kernel_symbols_agree_with_kallsyms() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap();
     let mut functions = BTreeMap::<u64, BTreeSet<&str>>::new();
     for line in list.lines() {

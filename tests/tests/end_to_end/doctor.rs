@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use profiler_tests::{Workload, await_optimized, profiler, run_command, share_privileged, workload_path};
+use profiler_tests::{Workload, await_optimized, profiler, run_beside_others, run_command, workload_path};
 
 /// The output lines of the command by name.
 struct Findings(String);
@@ -37,7 +37,7 @@ fn single_file(program: &str) -> Workload {
 
 #[test]
 fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for (version, whole) in [("3.1", "3.1.23"), ("9.0", "9.0.1")] {
         let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
         let findings = Findings::new(&workload);
@@ -49,7 +49,7 @@ fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
 
 #[test]
 fn doctor_reports_call_tables_and_helpers_of_a_stripped_runtime() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let findings = Findings::new(&Workload::dotnet_program("9.0", "cpu"));
     let native = findings.get("native frames").unwrap();
     let of_runtime = "exports, runtime call tables and runtime helpers: libcoreclr.so";
@@ -58,7 +58,7 @@ fn doctor_reports_call_tables_and_helpers_of_a_stripped_runtime() {
 
 #[test]
 fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let command = |map: &str| {
         let mut command = Workload::dotnet_command("9.0", "cpu");
         command.env("COMPlus_EnableDiagnostics", "0").env("PERF_MAP", map);
@@ -74,7 +74,7 @@ fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
 
 #[test]
 fn doctor_reports_a_single_file_program() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let plain = Findings::new(&single_file("single-file"));
     assert!(plain.get("process").unwrap().contains(".NET 9.0.7, a single-file program with "), "{}", plain.0);
     assert!(plain.get("process").unwrap().ends_with(" and 0 compressed"));
@@ -86,7 +86,7 @@ fn doctor_reports_a_single_file_program() {
 
 #[test]
 fn doctor_reports_no_managed_frames_for_a_native_process() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let findings = Findings::new(&Workload::start("shares"));
     assert!(findings.get("process").unwrap().ends_with("native code"), "{}", findings.0);
     assert_eq!((findings.get("JIT frames"), findings.get("precompiled frames")), (None, None));
@@ -95,7 +95,7 @@ fn doctor_reports_no_managed_frames_for_a_native_process() {
 
 #[test]
 fn doctor_reports_unsymbolized_jit_code_without_a_perf_map() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let findings = Findings::new(&Workload::start_with("jit", &["60", "none"]));
     findings.assert("JIT frames", "degraded  no perf map and no jitdump");
 }

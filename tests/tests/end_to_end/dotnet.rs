@@ -7,8 +7,7 @@ use profiler::{
     profile::{FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    CPU_SHARES, FoldedStacks, Workload, await_optimized, lock_privileged, sample, sample_pid,
-    share_privileged,
+    CPU_SHARES, FoldedStacks, Workload, await_optimized, measure_alone, run_beside_others, sample, sample_pid,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -40,7 +39,7 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 
 #[test]
 fn managed_methods_have_symbols_shares_and_callers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         let profile = sample(sample_pid(start(version).pid()), 4_000);
         let ledger = profile.first_ledger();
@@ -57,7 +56,7 @@ fn managed_methods_have_symbols_shares_and_callers() {
 
 #[test]
 fn stacks_have_managed_native_and_kernel_frames() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         // The runtime itself collects garbage and compiles methods.
         let workload = Workload::dotnet(version, "dynamic");
@@ -89,7 +88,7 @@ fn stacks_have_managed_native_and_kernel_frames() {
 
 #[test]
 fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
         let profile = sample(sample_pid(workload.pid()), 3_000);
@@ -114,7 +113,7 @@ fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
 
 #[test]
 fn a_perf_map_in_the_folder_of_the_environment_is_found() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
         let folder = tempfile::tempdir().unwrap();
         let workload = Workload::run(command(version).env(variable, folder.path()));
@@ -128,7 +127,7 @@ fn a_perf_map_in_the_folder_of_the_environment_is_found() {
 
 #[test]
 fn methods_compiled_while_sampling_are_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = Workload::run(&mut command(version));

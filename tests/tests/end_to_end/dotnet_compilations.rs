@@ -4,7 +4,7 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, Sample, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, profiler, run_command, sample, sample_pid, share_privileged};
+use profiler_tests::{Workload, profiler, run_beside_others, run_command, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const SAMPLES: u64 = 4_000;
@@ -39,7 +39,7 @@ fn compiler_stacks(profile: &Profile) -> Vec<(&Sample, Vec<&Frame>)> {
 
 #[test]
 fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let profile = profile(version, true);
         let stacks = compiler_stacks(&profile);
@@ -72,7 +72,7 @@ fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
 
 #[test]
 fn compiled_methods_are_shown_on_request_alone() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = profile("9.0", false);
     let stacks = compiler_stacks(&profile);
     assert!(stacks.len() > 100, "{} samples in the compiler", stacks.len());
@@ -82,7 +82,7 @@ fn compiled_methods_are_shown_on_request_alone() {
 
 #[test]
 fn the_command_shows_compiled_methods() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::run(Workload::dotnet_command("9.0", "dynamic").env("PERF_MAP", "0"));
     let pid = workload.pid().to_string();
     let run = run_command(&mut profiler(&["-p", &pid, "-d", "2", "-F", "999", "--dotnet-compilations"]));

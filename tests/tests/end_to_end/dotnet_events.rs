@@ -7,7 +7,7 @@ use profiler::{
     profile::{FieldValue, RuntimeEvent, RuntimeEventKind},
 };
 use profiler_tests::{
-    Workload, profiler, run_command, sample_pid, share_privileged, start_sampling, wait_until,
+    Workload, profiler, run_beside_others, run_command, sample_pid, start_sampling, wait_until,
 };
 
 /// The core library of the program with .NET 10 lacks `GC.Collect(int)`.
@@ -123,7 +123,7 @@ fn exceptions(profile: &Profile) -> Vec<&RuntimeEvent> {
 
 #[test]
 fn each_collection_exception_and_wait_for_a_lock_is_an_event() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in PROGRAMS {
         let mut measurement = Measurement::start(program, default_sets);
         let made = measurement.make_events();
@@ -173,7 +173,7 @@ fn each_collection_exception_and_wait_for_a_lock_is_an_event() {
 
 #[test]
 fn consecutive_profiles_have_each_event_once() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "9.0"] {
         let mut measurement = Measurement::start(program, default_sets);
         measurement.workload.write_line("go");
@@ -195,7 +195,7 @@ fn consecutive_profiles_have_each_event_once() {
 
 #[test]
 fn the_events_of_a_provider_of_the_target_have_their_fields() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in PROGRAMS {
         for (provider, expected) in [("Workload-Orders:2", ORDERS), ("Workload-Orders:4:5", 0), ("Other", 0)]
         {
@@ -227,7 +227,7 @@ fn the_events_of_a_provider_of_the_target_have_their_fields() {
 
 #[test]
 fn counters_have_a_value_each_second() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "9.0"] {
         let workload = Workload::dotnet_program(program, "events");
         let builder = sample_pid(workload.pid()).runtime_events([EventSet::Counters]);
@@ -257,7 +257,7 @@ fn counters_have_a_value_each_second() {
 
 #[test]
 fn allocations_and_compilations_are_recorded_on_request() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "9.0", "single-file-10.0"] {
         let sets = [EventSet::Allocations, EventSet::Compilations, EventSet::ModuleLoads];
         for (mode, kind) in [("gc", RuntimeEventKind::Allocation), ("dynamic", RuntimeEventKind::Compilation)]
@@ -283,7 +283,7 @@ fn allocations_and_compilations_are_recorded_on_request() {
 
 #[test]
 fn the_summary_counts_events_and_says_where_there_is_no_runtime() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut workload = Workload::dotnet_program("9.0", "events");
     let before = workload.sockets();
     let pid = workload.pid().to_string();

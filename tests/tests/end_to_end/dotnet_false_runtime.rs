@@ -11,7 +11,7 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{Frame, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, lock_privileged, sample, share_privileged};
+use profiler_tests::{Workload, measure_alone, run_beside_others, sample};
 use rustix::time::{ClockId, clock_gettime};
 
 const IMAGE: &str = "System.Private.CoreLib.dll";
@@ -110,7 +110,7 @@ fn sources(frames: &[(&str, &Frame)], module: &str) -> BTreeMap<Option<SymbolSou
 fn false_helpers_in_the_memory_of_a_process_give_wrong_names_to_its_own_runtime_alone() {
     const RUNTIME: &str = "false_runtime";
     const LIBC: &str = "libc.so";
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join(IMAGE);
     std::fs::write(&image, image_with_huge_counts()).unwrap();
@@ -143,7 +143,7 @@ fn reading_the_memory_of_a_process_with_huge_counts_is_bounded() {
     /// Beyond the time of an honest process. Reading two million cells takes 190 ms of CPU time.
     const MAX_ADDITIONAL: Duration = Duration::from_millis(100);
     const MAX_ADDITIONAL_CPU: Duration = Duration::from_millis(100);
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join(IMAGE);
     std::fs::write(&image, image_with_huge_counts()).unwrap();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
 
 use profiler::profile::{Reason, SymbolSource};
 use profiler_tests::{
-    Workload, profiler, run_command, sample, sample_pid, share_privileged, start_sampling, wait_until,
+    Workload, profiler, run_beside_others, run_command, sample, sample_pid, start_sampling, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -35,7 +35,7 @@ fn context_switches(pid: u32) -> u64 {
 
 #[test]
 fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         for moment in 0..8 {
             // A process for each moment: .NET Core 3.1 can crash when a session follows another one (docs/dotnet.md).
@@ -61,7 +61,7 @@ fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
 
 #[test]
 fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let before = workload.sockets();
@@ -80,7 +80,7 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
 
 #[test]
 fn a_runtime_is_not_contacted_on_request() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let before = workload.sockets();
@@ -98,7 +98,7 @@ fn a_runtime_is_not_contacted_on_request() {
 
 #[test]
 fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // Diagnostics are disabled, or the socket cannot be created, as in a container with a read-only root.
     for (version, variable, value) in [
         ("3.1", "COMPlus_EnableDiagnostics", "0"),
@@ -131,7 +131,7 @@ fn dynamic_methods(folded: &str) -> BTreeMap<&str, u64> {
 
 #[test]
 fn a_replay_has_the_symbols_from_runtime_events() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let folder = tempfile::tempdir().unwrap();

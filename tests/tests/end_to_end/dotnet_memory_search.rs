@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use profiler_tests::{Workload, lock_privileged, profiler, run_command, workload_path};
+use profiler_tests::{Workload, measure_alone, profiler, run_command, workload_path};
 
 const PROCESSES: usize = 5;
 /// The limit of an optimized profiler, and five times as much for a debug build.
@@ -46,7 +46,7 @@ fn search(line: &str) -> Option<(&str, u64, u64)> {
 
 #[test]
 fn the_search_of_a_runtimes_memory_takes_milliseconds() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["8.0", "9.0", "single-file", "single-file-10.0"] {
         let costs: Vec<_> = (0..PROCESSES).map(|_| cost(program)).collect();
         // Other processes of the machine can only add to the time.

@@ -12,7 +12,7 @@ use profiler_dotnet_symbols::eventpipe::{
     nettrace::Decoder,
     runtime_events::{Phase, RuntimeEvent},
 };
-use profiler_tests::{Workload, profiler, run_command, share_privileged, start_sampling};
+use profiler_tests::{Workload, profiler, run_beside_others, run_command, start_sampling};
 
 use crate::dotnet_events::await_sessions;
 
@@ -78,7 +78,7 @@ fn counts(profile: &Profile) -> BTreeMap<RuntimeEventKind, usize> {
 
 #[test]
 fn the_file_has_the_events_of_the_profile_as_the_runtime_sent_them() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "8.0", "9.0"] {
         let directory = tempfile::tempdir().unwrap();
         let [nettrace, recording] = ["app.nettrace", "app.profile"].map(|name| directory.path().join(name));
@@ -115,7 +115,7 @@ fn the_file_has_the_events_of_the_profile_as_the_runtime_sent_them() {
 
 #[test]
 fn a_file_without_stacks_has_no_rundown() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let nettrace = directory.path().join("app.nettrace");
     let mut workload = Workload::dotnet_program("9.0", "events");
@@ -135,7 +135,7 @@ fn a_file_without_stacks_has_no_rundown() {
 
 #[test]
 fn a_process_without_a_runtime_leaves_no_file() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let nettrace = directory.path().join("native.nettrace");
     let native = Workload::start("shares");

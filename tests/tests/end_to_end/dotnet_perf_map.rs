@@ -6,7 +6,7 @@ use profiler::{
     Profile, Session,
     profile::{SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, profiler, run_command, sample, sample_pid, share_privileged, wait_until};
+use profiler_tests::{Workload, profiler, run_beside_others, run_command, sample, sample_pid, wait_until};
 
 /// Enough samples for every stub with a thousandth of the time.
 const SAMPLES: u64 = 4_000;
@@ -38,7 +38,7 @@ fn perf_map_symbols(profile: &Profile) -> BTreeSet<&str> {
 
 #[test]
 fn a_requested_perf_map_adds_names() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("9.0", "dynamic");
     let without = sample(sample_pid(workload.pid()), SAMPLES);
     assert_eq!(perf_map_symbols(&without), BTreeSet::new());
@@ -55,7 +55,7 @@ fn a_requested_perf_map_adds_names() {
 
 #[test]
 fn a_requested_perf_map_is_read_and_removed() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("9.0", "dynamic");
     let mut session = start_session(&workload);
     await_perf_map(&workload);
@@ -71,7 +71,7 @@ fn a_requested_perf_map_is_read_and_removed() {
 
 #[test]
 fn a_dropped_session_leaves_no_perf_map() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("9.0", "cpu");
     let session = start_session(&workload);
     await_perf_map(&workload);
@@ -86,7 +86,7 @@ fn a_dropped_session_leaves_no_perf_map() {
 
 #[test]
 fn a_perf_map_of_the_target_itself_is_read_and_kept() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::dotnet("9.0", "cpu");
     await_perf_map(&workload);
     let mut session = start_session(&workload);
@@ -97,7 +97,7 @@ fn a_perf_map_of_the_target_itself_is_read_and_kept() {
 
 #[test]
 fn a_runtime_without_perf_maps_on_request_is_reported() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("3.1", "cpu");
     let pid = workload.pid().to_string();
     let run = run_command(&mut profiler(&["-p", &pid, "-d", "7", "--dotnet-perf-map"]));

@@ -14,7 +14,7 @@ use profiler::{
     EventSet, Profile, Session,
     profile::{FieldValue, RuntimeEvent, RuntimeEventKind},
 };
-use profiler_tests::{Workload, sample_pid, share_privileged, wait_until, workload_path};
+use profiler_tests::{Workload, run_beside_others, sample_pid, wait_until, workload_path};
 
 use crate::dotnet_events::{await_sessions, events, text};
 
@@ -119,7 +119,7 @@ fn assert_within(durations: &[Duration], count: usize, limits: RangeInclusive<Du
 fn each_request_that_a_server_answers_is_an_event_with_its_duration() {
     const SEQUENTIAL: usize = 30;
     const AT_ONCE: usize = 8;
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut measurement = Measurement::start(&[EventSet::ServerRequests]);
     measurement.await_event(PROBE, KESTREL);
     let port = measurement.port;
@@ -142,7 +142,7 @@ fn each_request_that_a_server_answers_is_an_event_with_its_duration() {
 #[test]
 fn each_request_of_an_http_client_is_an_event_within_that_of_its_server() {
     const FORWARDED: usize = 12;
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut measurement = Measurement::start(&[EventSet::ServerRequests, EventSet::ClientRequests]);
     measurement.await_event(FORWARDED_PROBE, HTTP_CLIENT);
     let port = measurement.port;
@@ -170,7 +170,7 @@ fn each_request_of_an_http_client_is_an_event_within_that_of_its_server() {
 
 #[test]
 fn requests_are_no_events_of_the_default_sets() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let measurement = Measurement::start(EventSet::DEFAULT);
     request(measurement.port, "/plaintext");
     let profile = measurement.stop();

@@ -12,8 +12,8 @@ use profiler::{
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    CPU_SHARES, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
-    share_privileged, wait_until,
+    CPU_SHARES, FoldedStacks, Workload, measure_alone, run_beside_others, sample, sample_pid, sample_settled,
+    wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -54,7 +54,7 @@ fn assert_named(profile: &Profile, leaves: usize, what: &str) {
 
 #[test]
 fn managed_methods_have_symbols_shares_and_callers_without_settings() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = workload.sockets();
@@ -80,7 +80,7 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
 
 #[test]
 fn generic_and_dynamic_methods_are_symbolized() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
             ("generic", "app!Workload.Repository<__Canon,__Canon>.Sum("),
@@ -103,7 +103,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
 
 #[test]
 fn runtime_events_and_perf_map_have_the_same_symbols() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
         // The perf map alone has symbols for stubs.
@@ -131,7 +131,7 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
 
 #[test]
 fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = start(version, "cpu");
@@ -149,7 +149,7 @@ fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
 
 #[test]
 fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         let mut workload = start(version, "many");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -168,7 +168,7 @@ fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
 
 #[test]
 fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = workload.sockets();
@@ -184,7 +184,7 @@ fn a_profile_of_known_methods_does_not_wait_for_the_end_of_the_eventpipe_session
     /// A runtime takes at least this long to stop a session to which it writes nothing.
     const RUNTIME_STOP: Duration = Duration::from_millis(100);
     const SESSIONS: usize = 5;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = workload.sockets();
@@ -205,7 +205,7 @@ fn a_profile_of_known_methods_does_not_wait_for_the_end_of_the_eventpipe_session
 
 #[test]
 fn a_process_that_exits_stays_symbolized() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -217,7 +217,7 @@ fn a_process_that_exits_stays_symbolized() {
 
 #[test]
 fn a_socket_of_another_process_is_rejected() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let pid = workload.pid();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

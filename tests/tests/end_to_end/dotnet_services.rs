@@ -7,7 +7,7 @@ use profiler::{
     Profile,
     profile::{FoundBy, Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, sample, sample_pid, sample_settled, share_privileged, wait_until};
+use profiler_tests::{Workload, run_beside_others, sample, sample_pid, sample_settled, wait_until};
 
 const SAMPLES: u64 = 2_000;
 
@@ -161,7 +161,7 @@ fn called_functions(profile: &Profile) -> BTreeMap<(String, Option<SymbolSource>
 /// Checks the functions that managed code of a program calls: a version of the framework-dependent workload, or a
 /// single-file program.
 fn assert_services_named(program: &str) {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for service in &SERVICES {
         assert_named(program, service);
     }
@@ -216,7 +216,7 @@ fn functions_that_managed_code_calls_have_the_right_names_in_a_single_file_of_10
 
 #[test]
 fn functions_that_ended_with_a_jump_have_frames() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["8.0", "9.0"] {
         let workload = Workload::dotnet_program(program, "reflection");
         let profile = sample_optimized(workload.pid());
@@ -239,7 +239,7 @@ fn functions_that_ended_with_a_jump_have_frames() {
 
 #[test]
 fn stubs_have_the_names_of_their_kinds() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for (program, mode) in [
         ("3.1", "generic"),
         ("8.0", "generic"),
@@ -293,7 +293,7 @@ fn stacks_with_frame(profile: &Profile, thread: &str, name: &str) -> (usize, usi
 #[test]
 fn pictures_show_what_threads_of_the_runtime_do() {
     const MANY_SAMPLES: u64 = 8_000;
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for (mode, thread, role) in ROLES {
         let has_server_gc = if mode == "collect" { "1" } else { "0" };
         let mut command = Workload::dotnet_command("9.0", mode);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use profiler::{Profile, Profiler, Target};
-use profiler_tests::{Workload, lock_privileged};
+use profiler_tests::{Workload, measure_alone};
 
 const INTERVAL: Duration = Duration::from_millis(1_500);
 
@@ -16,7 +16,7 @@ fn samples(profile: &Profile, frequency_hz: Option<u64>) -> u64 {
 
 #[test]
 fn each_profile_has_samples_of_one_frequency() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(199);
     let mut session = builder.build().unwrap().start().unwrap();
@@ -37,7 +37,7 @@ fn each_profile_has_samples_of_one_frequency() {
 
 #[test]
 fn stacks_that_were_evicted_are_sampled_again() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(199);
     let mut session = builder.build().unwrap().start().unwrap();

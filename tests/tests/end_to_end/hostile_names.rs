@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf, process::Command};
 
 use profiler_tests::{
-    Outcome, Workload, lock_privileged, profiler, run_command, share_privileged, workload_path,
+    Outcome, Workload, measure_alone, profiler, run_beside_others, run_command, workload_path,
 };
 use tempfile::TempDir;
 
@@ -41,7 +41,7 @@ fn assert_harmless(run: &Outcome, what: &str) {
 
 #[test]
 fn the_report_of_the_doctor_on_a_process_is_escaped() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = HostileProgram::new();
     let workload = program.start();
     let run = run_command(&mut profiler(&["doctor", "-p", &workload.pid().to_string()]));
@@ -51,7 +51,7 @@ fn the_report_of_the_doctor_on_a_process_is_escaped() {
 
 #[test]
 fn log_lines_and_the_summary_of_a_profile_are_escaped() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let program = HostileProgram::new();
     let workload = program.start();
     let pid = workload.pid().to_string();
@@ -67,7 +67,7 @@ fn log_lines_and_the_summary_of_a_profile_are_escaped() {
 
 #[test]
 fn errors_about_a_command_are_escaped() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = HostileProgram::new();
     fs::remove_file(&program.path).unwrap();
     let run = run_command(profiler(&["-d", "1", "-vv", "--"]).arg(&program.path));

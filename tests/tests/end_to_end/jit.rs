@@ -7,8 +7,8 @@ use profiler::{
     profile::{Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
-    share_privileged,
+    FoldedStacks, Outcome, Workload, measure_alone, profiler, run_beside_others, run_command, sample,
+    sample_pid,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -29,7 +29,7 @@ fn jit_frames(profile: &Profile, symbolization: Symbolization) -> usize {
 
 #[test]
 fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
         let stacks = FoldedStacks::from_profile(&profile);
@@ -44,7 +44,7 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
 
 #[test]
 fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = profile_of("none");
     assert!(
         jit_frames(&profile, Symbolization::Address(Reason::NoJitMap)) > SAMPLES as usize * 95 / 100,
@@ -61,7 +61,7 @@ fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
 
 #[test]
 fn a_perf_map_that_is_not_a_regular_file_is_rejected_without_a_hang() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // The target and the profiler have the same root here: a link to a secret file leads to a file of another user,
     // or to one that is older than the process.
     for look in ["symlink", "device", "fifo"] {
@@ -84,7 +84,7 @@ impl Drop for PerfMapFile {
 
 #[test]
 fn a_device_instead_of_a_perf_map_is_rejected() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let map = PerfMapFile(format!("/tmp/perf-{}.map", workload.pid()).into());
     // An endless device.
@@ -115,7 +115,7 @@ fn assert_named(run: &Outcome) {
 
 #[test]
 fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbols_are_used() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let begin = std::time::Instant::now();
     let run = run_on("huge");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
@@ -125,7 +125,7 @@ fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbol
 
 #[test]
 fn a_perf_map_line_of_one_megabyte_is_skipped() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_on("longline");
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
     assert!(run.stdout.lines().all(|line| line.len() < 100_000));
@@ -134,7 +134,7 @@ fn a_perf_map_line_of_one_megabyte_is_skipped() {
 
 #[test]
 fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_on("names");
     for text in [&run.stdout, &run.stderr] {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
@@ -150,7 +150,7 @@ fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
 
 #[test]
 fn the_flame_graph_of_hostile_names_is_well_formed() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flame.svg");
     let workload = Workload::start_with("jit", &["60", "names"]);

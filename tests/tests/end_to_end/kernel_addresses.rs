@@ -8,7 +8,7 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 use profiler::{Profile, profile::FrameKind};
-use profiler_tests::{OUTPUT_FILES, Sysctl, Workload, lock_privileged, profiler, run_command};
+use profiler_tests::{OUTPUT_FILES, Sysctl, Workload, measure_alone, profiler, run_command};
 use zip::ZipArchive;
 
 /// The first address of the kernel (Documentation/arch/x86/x86_64/mm.rst).
@@ -85,13 +85,13 @@ fn assert_no_output_has_addresses() {
 
 #[test]
 fn outputs_have_no_kernel_addresses_where_the_kernel_shows_them() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     assert_no_output_has_addresses();
 }
 
 #[test]
 fn outputs_have_no_kernel_addresses_where_the_kernel_hides_them() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let _setting = Sysctl::set("kptr_restrict", 2);
     assert_no_output_has_addresses();
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use profiler_tests::{Workload, lock_privileged, profiler, run_command, sample_pid, wait_until};
+use profiler_tests::{Workload, measure_alone, profiler, run_command, sample_pid, wait_until};
 
 /// Number of BPF programs, maps, links and perf events that this process holds open.
 fn kernel_objects() -> Vec<String> {
@@ -18,7 +18,7 @@ fn entries(directory: &str) -> BTreeSet<String> {
 
 #[test]
 fn a_dropped_session_leaves_no_kernel_objects() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let before = kernel_objects();
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -29,7 +29,7 @@ fn a_dropped_session_leaves_no_kernel_objects() {
 
 #[test]
 fn a_session_leaves_no_files_behind() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let pinned = entries("/sys/fs/bpf");

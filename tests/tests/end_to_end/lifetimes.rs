@@ -10,7 +10,7 @@ use profiler::{
     profile::{Reason, StackEnd},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+    FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_command, sample, sample_pid,
     wait_until, workload_path,
 };
 
@@ -20,7 +20,7 @@ use crate::NEARLY_ALL_PERCENT;
 
 #[test]
 fn children_that_live_for_milliseconds_are_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("forkstorm");
     let profile = sample(sample_pid(workload.pid()).children(true), 2_000);
     assert!(profile.ledger().adds_up());
@@ -54,7 +54,7 @@ fn children_that_live_for_milliseconds_are_symbolized() {
 #[test]
 fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
     const WHOLE_PERCENT: f64 = 95.0;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut shell = Command::new("sh");
     let workload = Workload::run(shell.args([
         "-c",
@@ -81,7 +81,7 @@ fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
 
 #[test]
 fn children_are_not_sampled_by_default() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("forkstorm");
     let run = run_command(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
     let stacks = FoldedStacks::parse(&run.stdout);
@@ -90,7 +90,7 @@ fn children_are_not_sampled_by_default() {
 
 #[test]
 fn libraries_loaded_while_sampling_are_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut workload = Workload::start_with("dlopen", &["2"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
@@ -103,7 +103,7 @@ fn libraries_loaded_while_sampling_are_symbolized() {
 
 #[test]
 fn a_session_ends_with_its_target_and_keeps_the_symbols() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("shortlived", &["0.5"]);
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     let profile = session.run().unwrap();
@@ -117,7 +117,7 @@ fn a_session_ends_with_its_target_and_keeps_the_symbols() {
 
 #[test]
 fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let program = workload_path("shortlived");
     let run = run_command(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
     assert_eq!(run.code(), 7, "{}", run.stderr);
@@ -132,7 +132,7 @@ fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned
 
 #[test]
 fn an_unknown_command_is_an_error_with_its_name() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let run = run_command(&mut profiler(&["--", "/no/such/program"]));
     assert_eq!(run.code(), 1);
     assert!(run.stderr.contains("/no/such/program") && run.stderr.contains("No such file"), "{}", run.stderr);
@@ -141,7 +141,7 @@ fn an_unknown_command_is_an_error_with_its_name() {
 
 #[test]
 fn a_command_that_exits_at_once_is_not_an_error() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let run = run_command(&mut profiler(&["--", "true"]));
     assert!([0, 3].contains(&run.code()), "{run:?}");
     assert!(run.stderr.contains("samples"), "{}", run.stderr);
@@ -149,7 +149,7 @@ fn a_command_that_exits_at_once_is_not_an_error() {
 
 #[test]
 fn a_target_is_still_sampled_after_it_executes_another_program() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(workload_path("shares"));
     let mut workload = Workload::run(&mut shell);
@@ -167,7 +167,7 @@ fn a_target_is_still_sampled_after_it_executes_another_program() {
 
 #[test]
 fn a_process_whose_first_thread_has_exited_keeps_its_names() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("leader_exits");
     let status = format!("/proc/{}/status", workload.pid());
     wait_until("the leader's exit", || {
@@ -189,7 +189,7 @@ fn a_process_whose_first_thread_has_exited_keeps_its_names() {
 
 #[test]
 fn a_process_with_a_reused_id_is_not_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (ended, other) = (Workload::start("shares"), Workload::start("chain"));
     let pids = vec![ended.pid(), other.pid()];
     let builder = Profiler::builder().target(Target::Pids(pids)).frequency_hz(999);
@@ -211,7 +211,7 @@ fn a_process_with_a_reused_id_is_not_sampled() {
 
 #[test]
 fn after_lost_events_the_names_are_those_of_the_program_that_runs() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let program = workload_path("shares");
     // A ring holds about 600 events.
     let arguments = ["60", "20000", program.to_str().unwrap()];
@@ -261,12 +261,12 @@ fn is_whole_exit(stack: &FoldedStack) -> bool {
 
 #[test]
 fn the_teardown_of_a_childs_address_space_is_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     teardown_is_sampled(|pid| sample_pid(pid).children(true));
 }
 
 #[test]
 fn the_teardown_of_an_address_space_is_unwound_when_everything_is_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     teardown_is_sampled(|_| Profiler::builder().target(Target::Everything));
 }

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use profiler_tests::{FoldedStacks, Workload, lock_privileged, sample, sample_pid, wait_until};
+use profiler_tests::{FoldedStacks, Workload, measure_alone, sample, sample_pid, wait_until};
 
 #[test]
 fn javascript_functions_have_symbols_and_shares() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     let mut node = Command::new("node");

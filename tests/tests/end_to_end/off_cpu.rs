@@ -11,7 +11,7 @@ use profiler::{
     Builder, Profile, Profiler, Target,
     profile::{EventId, Loss, Sample, Sampling, StackEnd, ThreadState},
 };
-use profiler_tests::{Workload, lock_privileged, profiler, run_command, workload_path};
+use profiler_tests::{Workload, measure_alone, profiler, run_command, workload_path};
 
 const SECONDS: u64 = 3;
 const NS_PER_S: f64 = 1e9;
@@ -95,7 +95,7 @@ fn sum_ns(profile: &Profile, is_wanted: impl Fn(&Sample) -> bool) -> f64 {
 
 #[test]
 fn waits_are_as_long_as_the_program_measured() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let Run { profile, measured, stolen } =
         run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
     let mut causes = profile.first_ledger().lost.keys();
@@ -133,7 +133,7 @@ fn waits_are_as_long_as_the_program_measured() {
 
 #[test]
 fn the_time_of_each_function_that_waits_is_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let Run { profile, measured, .. } =
         run("functions", |builder| every_stack(builder, Duration::from_millis(1), false));
     let of_function = |name| sum_ns(&profile, |sample| names(&profile, sample).contains(&name));
@@ -152,7 +152,7 @@ fn the_time_of_each_function_that_waits_is_exact() {
 
 #[test]
 fn waits_for_files_are_as_many_and_as_long_as_the_program_measured() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let Run { profile, measured, stolen } =
         run("io", |builder| builder.io_waits().max_overhead_percent(100.0));
     let event = profile.event(EventId::FIRST);
@@ -178,7 +178,7 @@ fn waits_for_files_are_as_many_and_as_long_as_the_program_measured() {
 /// A thread with thousands of waits a second uses up what stacks may cost.
 #[test]
 fn waits_without_a_stack_are_timed() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let Run { profile, measured, stolen } =
         run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
     let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
@@ -195,7 +195,7 @@ fn waits_without_a_stack_are_timed() {
 
 #[test]
 fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let Run { profile, .. } = run("wakers", |builder| every_stack(builder, Duration::from_millis(1), true));
     let share = |name: &str, has_waker: &dyn Fn(&[&str]) -> bool| {
         let is_blocked =
@@ -223,7 +223,7 @@ fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
 
 #[test]
 fn waits_from_before_the_start_to_after_the_end_are_cut_at_the_edges() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("waits");
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).cpu_samples(false);
     let mut session = builder.off_cpu(Duration::from_millis(1), false).build().unwrap().start().unwrap();
@@ -257,7 +257,7 @@ fn add_by_thread(profile: &Profile, found_ns: &mut BTreeMap<String, u64>) {
 
 #[test]
 fn the_command_prints_microseconds() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("waits");
     let pid = workload.pid().to_string();
     let outcome = run_command(&mut profiler(&["-p", &pid, "--off-cpu", "-d", "2", "--format", "folded"]));

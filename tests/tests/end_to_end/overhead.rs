@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use profiler::{Builder, Profile};
-use profiler_tests::{FoldedStacks, Workload, lock_privileged, profiler, run_command, sample_pid};
+use profiler_tests::{FoldedStacks, Workload, measure_alone, profiler, run_command, sample_pid};
 
 const SAMPLED: Duration = Duration::from_secs(3);
 
@@ -19,7 +19,7 @@ fn overhead_percent(profile: &Profile) -> f64 {
 #[test]
 fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
     const LIMIT_PERCENT: f64 = 2.0;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("deep");
     let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);
     let unlimited = profile(sampled().max_overhead_percent(100.0));
@@ -40,7 +40,7 @@ fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
 
 #[test]
 fn shares_are_right_where_most_ticks_are_skipped() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.15));
     let ledger = profile.first_ledger();
@@ -67,7 +67,7 @@ fn effective_samples(profile: &Profile) -> f64 {
 
 #[test]
 fn the_summary_says_that_the_limit_was_reached() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let run =

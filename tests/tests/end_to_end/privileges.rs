@@ -3,8 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use profiler_tests::{
-    FoldedStacks, Outcome, Workload, hide_kernel_addresses, lock_privileged, profiler, run_command,
-    share_privileged,
+    FoldedStacks, Outcome, Workload, hide_kernel_addresses, measure_alone, profiler, run_beside_others,
+    run_command,
 };
 
 /// Capabilities that suffice if `kernel.perf_event_paranoid` is at most 2 and BPF maps need no locked memory.
@@ -28,7 +28,7 @@ fn run_unprivileged(capabilities: &[&str], arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_missing_capability_is_an_error_with_a_remedy() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_unprivileged(&[], &["-a", "-d", "0.2"]);
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     let remedies = ["CAP_PERFMON", "perf_event_paranoid", "sudo"];
@@ -37,7 +37,7 @@ fn a_missing_capability_is_an_error_with_a_remedy() {
 
 #[test]
 fn capabilities_without_root_suffice_for_a_process_of_another_user() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");
     let run = run_unprivileged(
@@ -55,7 +55,7 @@ fn capabilities_without_root_suffice_for_a_process_of_another_user() {
 
 #[test]
 fn unsymbolized_kernel_frames_are_reported_with_a_remedy() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");
     let capabilities: Vec<&str> =

@@ -6,7 +6,7 @@ use profiler::{
     Builder, Format, OutputOptions, Profile, WriteFormat as _,
     profile::{FrameKind, Symbolization},
 };
-use profiler_tests::{FoldedStacks, Workload, sample, sample_pid, share_privileged};
+use profiler_tests::{FoldedStacks, Workload, run_beside_others, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
@@ -33,7 +33,7 @@ fn managed(profile: &Profile) -> BTreeSet<String> {
 
 #[test]
 fn async_methods_are_named_as_in_their_source_from_every_symbol_source() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
             let names = names(version, "web", diagnostics, |builder| builder);
@@ -52,7 +52,7 @@ fn async_methods_are_named_as_in_their_source_from_every_symbol_source() {
 
 #[test]
 fn raw_method_names_of_the_runtime_are_available_as_an_option() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let names = names(version, "web", true, |builder| builder.raw_names(true));
         for beginning in ["app!Workload.Web+<Serve>c__async", "app!Workload.Web.Render(class System.String)"]
@@ -67,7 +67,7 @@ fn raw_method_names_of_the_runtime_are_available_as_an_option() {
 
 #[test]
 fn method_names_have_their_tier_when_enabled() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
             let names = names(version, "web", diagnostics, |builder| builder.dotnet_tiers(true));
@@ -83,7 +83,7 @@ fn method_names_have_their_tier_when_enabled() {
 
 #[test]
 fn threads_of_the_runtime_have_their_names() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::run(Workload::dotnet_command("9.0", "web").env("PERF_MAP", "0"));
     let profile = sample(sample_pid(workload.pid()), 2_000);
     let mut folded = Vec::new();

@@ -7,8 +7,8 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, await_optimized_methods, file, sample, sample_pid, sample_settled,
-    share_privileged,
+    FoldedStacks, Workload, await_optimized_methods, file, run_beside_others, sample, sample_pid,
+    sample_settled,
 };
 
 /// The least share for programs that are compiled ahead of time. The rest are sampled while they start or exit.
@@ -53,7 +53,7 @@ fn profile_of(command: &mut Command) -> Profile {
 
 #[test]
 fn python_stacks_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = profile_of(Command::new("python3").arg(file("workloads/busy.py")).arg("60"));
     assert_whole("python3", &profile, COMPILED_PERCENT);
     assert!(deepest(&profile) > 60, "{} frames", deepest(&profile));
@@ -61,7 +61,7 @@ fn python_stacks_reach_the_root() {
 
 #[test]
 fn node_stacks_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     for options in [&[][..], &["--perf-basic-prof", "--interpreted-frames-native-stack"]] {
@@ -79,13 +79,13 @@ fn java(depth: &str) -> Profile {
 
 #[test]
 fn java_stacks_with_frame_pointers_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     assert_whole("java", &java("20"), JIT_PERCENT);
 }
 
 #[test]
 fn java_stacks_of_hundreds_of_frames_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = java("900");
     assert_whole("java, deep", &profile, JIT_PERCENT);
     // The JIT compiler inlines some of the calls.
@@ -94,7 +94,7 @@ fn java_stacks_of_hundreds_of_frames_reach_the_root() {
 
 #[test]
 fn dotnet_stacks_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in ["3.1", "9.0"] {
         for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
             let workload = Workload::dotnet(version, mode);
@@ -106,7 +106,7 @@ fn dotnet_stacks_reach_the_root() {
 
 #[test]
 fn methods_that_are_compiled_while_sampling_have_their_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in ["3.1", "9.0"] {
         let workload = Workload::dotnet(version, "web");
         let profile = sample(sample_pid(workload.pid()), 2 * SAMPLES);
@@ -116,7 +116,7 @@ fn methods_that_are_compiled_while_sampling_have_their_callers() {
 
 #[test]
 fn dotnet_methods_without_frames_have_their_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
     let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
     let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
@@ -161,7 +161,7 @@ fn write_source(path: &Path) {
 
 #[test]
 fn rustc_stacks_reach_the_root() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("many.rs");
     write_source(&source);

@@ -13,7 +13,7 @@ use profiler::{
     profile::{EventId, Incident},
 };
 use profiler_tests::{
-    FoldedStacks, Recorder, Workload, profiler, run_command, share_privileged, wait_until, workload_path,
+    FoldedStacks, Recorder, Workload, profiler, run_beside_others, run_command, wait_until, workload_path,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -61,7 +61,7 @@ fn shares(profile: &Profile, event: EventId, function: &str, moment_ns: u64) -> 
 
 #[test]
 fn each_incident_has_a_file_with_what_led_to_it() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let mut workload = Workload::start("stalls");
     let directory = tempfile::tempdir().unwrap();
     let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
@@ -118,7 +118,7 @@ fn each_incident_has_a_file_with_what_led_to_it() {
 
 #[test]
 fn the_report_of_an_incident_begins_with_what_changed() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let mut workload = Workload::start("stalls");
     let directory = tempfile::tempdir().unwrap();
     let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
@@ -138,7 +138,7 @@ fn the_report_of_an_incident_begins_with_what_changed() {
 
 #[test]
 fn the_exit_of_a_command_is_an_incident() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let output = output(&directory, "trap-%t-%n.profile");
     let run = |command: &str| {
@@ -157,7 +157,7 @@ fn the_exit_of_a_command_is_an_incident() {
 
 #[test]
 fn a_signal_and_a_line_of_a_log_file_are_incidents() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("service.log");
@@ -187,7 +187,7 @@ fn a_signal_and_a_line_of_a_log_file_are_incidents() {
 
 #[test]
 fn the_file_with_conditions_is_read_again_at_sighup() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let conditions = directory.path().join("conditions");
@@ -210,7 +210,7 @@ fn the_file_with_conditions_is_read_again_at_sighup() {
 #[test]
 fn consecutive_files_have_every_sample_once() {
     const SECONDS: f64 = 5.0;
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let (pid, output) = (workload.pid().to_string(), output(&directory, "part-%n.profile"));
@@ -234,7 +234,7 @@ fn consecutive_files_have_every_sample_once() {
 
 #[test]
 fn old_files_are_removed_and_the_command_runs_for_each_new_one() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let (directory, done) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (pid, output) = (workload.pid().to_string(), output(&directory, "part-%n.profile"));
@@ -252,7 +252,7 @@ fn old_files_are_removed_and_the_command_runs_for_each_new_one() {
 /// The processes are copies of a workload, whose name no other process has.
 #[test]
 fn the_next_process_with_the_name_is_followed() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let name = format!("next-{}", std::process::id());
     let program = directory.path().join(&name);
@@ -297,7 +297,7 @@ fn the_next_process_with_the_name_is_followed() {
 /// The recorder of a follower ends with it, also where it is killed.
 #[test]
 fn a_killed_follower_leaves_no_recorder_behind() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let name = format!("kill-{}", std::process::id());
     let program = directory.path().join(&name);
@@ -315,7 +315,7 @@ fn a_killed_follower_leaves_no_recorder_behind() {
 
 #[test]
 fn a_killed_recorder_leaves_nothing_behind() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
@@ -329,7 +329,7 @@ fn a_killed_recorder_leaves_nothing_behind() {
 
 #[test]
 fn the_present_values_of_conditions_are_printed() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let conditions =
@@ -346,7 +346,7 @@ fn the_present_values_of_conditions_are_printed() {
 /// Of all processes: of the workload alone, the CPU time is that of a CPU.
 #[test]
 fn conditions_can_compare_measures_of_the_machine() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let condition =
         "cpu > 50% and cpu-of-machine > 1% and memory > 1% and threads > 20 and rss > 1MB and fds > 100";
@@ -377,7 +377,7 @@ fn conditions_and_outputs_that_cannot_work_are_refused() {
         let outcome = run_command(profiler(&["record"]).args(arguments));
         assert!(outcome.code() != 0 && outcome.stderr.contains(message), "{arguments:?}: {}", outcome.stderr);
     }
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let output = output(&directory, "%n.profile");
     let tid = std::process::id().to_string();
@@ -395,7 +395,7 @@ fn conditions_and_outputs_that_cannot_work_are_refused() {
 #[test]
 fn occurrences_of_an_event_are_an_incident() {
     const EVENT: &str = "raw_syscalls:sys_enter";
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let workload = Workload::start("stalls");
     let directory = tempfile::tempdir().unwrap();
     let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
@@ -415,7 +415,7 @@ fn occurrences_of_an_event_are_an_incident() {
 
 #[test]
 fn runtime_events_are_incidents() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     for (program, trigger) in [("3.1", "exceptions > 1/s"), ("9.0", "gc-pause > 0ms and threads > 1")] {
         let mut workload = Workload::dotnet_program(program, "events");

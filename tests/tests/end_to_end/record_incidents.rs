@@ -7,7 +7,7 @@ use profiler::{
     profile::{FindingKind, Sample, ThreadState},
 };
 use profiler_tests::{
-    Recorder, Workload, aspnet, lock_privileged, profiler, run_command, wait_until, workload_path,
+    Recorder, Workload, aspnet, measure_alone, profiler, run_command, wait_until, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -43,7 +43,7 @@ fn has_function(profile: &Profile, sample: &Sample, text: &str) -> bool {
 /// A server that answers, until its requests block the threads that their responses need.
 #[test]
 fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut command = Command::new(workload_path("dotnet/run"));
     let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
     let port = server.wait_for("port ");
@@ -78,7 +78,7 @@ fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
 
 #[test]
 fn storms_of_collections_and_exceptions_have_their_findings() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for (mode, trigger, kind) in [
         ("storm", "gc-share > 5% for 1s", FindingKind::GcPauses),
         ("exceptions", "exceptions > 50/s", FindingKind::Exceptions),
@@ -97,7 +97,7 @@ const HEALTHY_SECONDS: &str = "PROFILER_HEALTHY_SECONDS";
 /// A server under steady load meets no condition that asks for a problem.
 #[test]
 fn a_healthy_server_under_load_has_no_incident() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let seconds = std::env::var(HEALTHY_SECONDS).unwrap_or_else(|_| "20".to_owned());
     let mut command = Command::new(workload_path("dotnet/run"));
     let mut server = Workload::run(command.args(["aspnet", "serve", "900"]).env("PERF_MAP", "0"));
@@ -134,7 +134,7 @@ fn a_healthy_server_under_load_has_no_incident() {
 /// Four threads that take two locks in one order, until half of them take them in the other.
 #[test]
 fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut workload = Workload::start("deadlock");
     let directory = tempfile::tempdir().unwrap();
     let (pid, folder) = (workload.pid(), directory.path());
@@ -164,7 +164,7 @@ fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
 
 #[test]
 fn a_crash_is_an_incident_with_what_the_process_did_before() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let directory = tempfile::tempdir().unwrap();
     let (pid, folder) = (workload.pid(), directory.path());

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use profiler_tests::{Workload, file, profiler, run_command, share_privileged, start_sampling, wait_until};
+use profiler_tests::{Workload, file, profiler, run_beside_others, run_command, start_sampling, wait_until};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::{Pid, Signal, kill_process},
@@ -76,7 +76,7 @@ fn rights_while_sampling(arguments: &[&str]) -> Vec<Rights> {
 
 #[test]
 fn threads_that_sample_have_no_right_to_write_files_and_a_system_call_filter() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for thread in rights_while_sampling(&[]) {
         assert_eq!((thread.seccomp, thread.no_new_privileges), (2, 1), "{thread:?}");
         assert_eq!(thread.permitted & (CAP_SYS_MODULE | CAP_SYS_ADMIN | CAP_SYS_RESOURCE), 0, "{thread:?}");
@@ -95,7 +95,7 @@ fn threads_that_sample_have_no_right_to_write_files_and_a_system_call_filter() {
 
 #[test]
 fn unwind_tables_that_need_further_maps_are_installed_in_the_sandbox() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // The native libraries of the runtime have more rows than the first map of rows.
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
     let pid = workload.pid().to_string();
@@ -146,7 +146,7 @@ fn assert_refused(text: &str, place: &str) {
 
 #[test]
 fn code_in_a_session_cannot_start_a_program_or_write_a_file_of_others() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = directory_with_files();
     let workload = Workload::start("shares");
     let text = attempts(&["session", &workload.pid().to_string(), directory.path().to_str().unwrap()]);
@@ -162,7 +162,7 @@ fn code_in_a_session_cannot_start_a_program_or_write_a_file_of_others() {
 
 #[test]
 fn code_that_reads_recordings_can_write_into_the_directories_of_its_outputs_alone() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let (directory, outputs) = (directory_with_files(), tempfile::tempdir().unwrap());
     let text = attempts(&["files", directory.path().to_str().unwrap(), outputs.path().to_str().unwrap()]);
     assert_refused(&text, "files");
@@ -171,7 +171,7 @@ fn code_that_reads_recordings_can_write_into_the_directories_of_its_outputs_alon
 
 #[test]
 fn code_that_sends_can_write_into_its_directory_alone() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let (directory, outputs) = (directory_with_files(), tempfile::tempdir().unwrap());
     let text = attempts(&["sending", directory.path().to_str().unwrap(), outputs.path().to_str().unwrap()]);
     for attempt in [
@@ -214,7 +214,7 @@ fn start_confined(arguments: &[&str]) -> Child {
 
 #[test]
 fn commands_on_recordings_are_confined_before_they_read_one() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (recording, pipe, folded) = (path("run.profile"), path("pipe.profile"), path("output.folded"));
@@ -239,7 +239,7 @@ fn commands_on_recordings_are_confined_before_they_read_one() {
 /// A capture cannot be a pipe. A page is larger than the pipe at standard output, so that a replay waits for its reader.
 #[test]
 fn a_replay_is_confined() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let capture = file("captures/jit");
     let replay = start_confined(&["replay", capture.to_str().unwrap(), "--format", "html"]);
     let output = replay.wait_with_output().unwrap();

@@ -7,7 +7,7 @@ use profiler::{
     profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, sample, sample_pid, sample_settled, share_privileged, workload_path,
+    FoldedStacks, Workload, run_beside_others, sample, sample_pid, sample_settled, workload_path,
 };
 
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
@@ -38,7 +38,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
 
 #[test]
 fn precompiled_methods_are_symbolized_from_the_single_file_program() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("single-file", "web");
     let profile = sample(sample_pid(workload.pid()), 3_000);
     assert_named(&profile, SymbolSource::ReadyToRun);
@@ -50,14 +50,14 @@ fn precompiled_methods_are_symbolized_from_the_single_file_program() {
 
 #[test]
 fn precompiled_methods_that_are_decompressed_into_memory_are_symbolized_by_runtime_events() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start("single-file-compressed", "web");
     assert_named(&sample(sample_pid(workload.pid()), 3_000), SymbolSource::RuntimeEvents);
 }
 
 #[test]
 fn methods_of_a_single_file_program_have_symbols_and_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     const CHAIN: [&str; 3] =
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
     for program in ["single-file", "single-file-compressed"] {

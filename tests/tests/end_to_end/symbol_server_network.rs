@@ -8,7 +8,7 @@ use std::{
 };
 
 use profiler_tests::{
-    FoldedStacks, Outcome, Response, SymbolServer, profiler, run_command, share_privileged,
+    FoldedStacks, Outcome, Response, SymbolServer, profiler, run_beside_others, run_command,
 };
 
 use crate::symbol_servers::{FUNCTION, Stripped};
@@ -91,7 +91,7 @@ fn is_symbolized(run: &Outcome) -> bool {
 
 #[test]
 fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
 
 #[test]
 fn requests_go_through_the_proxy_of_the_environment() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let proxy = SymbolServer::start([]);

@@ -14,7 +14,7 @@ use profiler::{
     profile::{Reason, SymbolSource},
 };
 use profiler_tests::{
-    FoldedStacks, Response, SymbolServer, Workload, lock_privileged, profiler as program, sample, sample_pid,
+    FoldedStacks, Response, SymbolServer, Workload, measure_alone, profiler as program, sample, sample_pid,
     start_sampling, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -98,7 +98,7 @@ fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
 
 #[test]
 fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let stripped = Stripped::new();
     let replay = Profiler::builder().replay(stripped.capture()).build().unwrap().start().unwrap();
     let stacks = FoldedStacks::from_profile(&replay.run().unwrap());
@@ -110,7 +110,7 @@ fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
 
 #[test]
 fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let elsewhere = "/store/42".to_owned();
@@ -137,7 +137,7 @@ fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
 
 #[test]
 fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let mut of_another = stripped.debug_file.clone();
@@ -182,7 +182,7 @@ fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
 
 #[test]
 fn a_slow_download_is_reported_and_ctrl_c_cancels_it() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let stripped = Stripped::new();
     let workload = stripped.start();
     let server = SymbolServer::start([(stripped.ssqp_path(), Response::Stalled)]);

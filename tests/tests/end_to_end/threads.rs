@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use profiler::{Format, OutputOptions, Profiler, Target, WriteFormat as _};
-use profiler_tests::{FoldedStacks, Workload, lock_privileged, sample, sample_pid, wait_until};
+use profiler_tests::{FoldedStacks, Workload, measure_alone, sample, sample_pid, wait_until};
 
 const THREADS: usize = 200;
 
@@ -17,7 +17,7 @@ fn worker(workload: &Workload, name: &str) -> u32 {
 
 #[test]
 fn two_hundred_threads_are_all_sampled_with_their_names() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_nice("threads");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 4_000);
     assert!(profile.ledger().adds_up());
@@ -33,7 +33,7 @@ fn two_hundred_threads_are_all_sampled_with_their_names() {
 
 #[test]
 fn threads_are_root_frames_when_enabled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_nice("threads");
     let tid = worker(&workload, "worker-7");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 3_000);
@@ -47,7 +47,7 @@ fn threads_are_root_frames_when_enabled() {
 
 #[test]
 fn one_thread_is_sampled_without_the_others() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_nice("threads");
     let tid = worker(&workload, "worker-3");
     let builder = Profiler::builder().target(Target::Tid(tid)).frequency_hz(9_999);
@@ -63,7 +63,7 @@ fn one_thread_is_sampled_without_the_others() {
 
 #[test]
 fn the_reader_thread_has_a_higher_priority_than_targets() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let session = sample_pid(std::process::id()).build().unwrap().start().unwrap();
     // proc_pid_stat(5): field 19. The first field behind the name is field 3.
     let nice = |stat: &str| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse::<i32>().ok();

@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use profiler::{Profile, Profiler, Target, profile::MissedTick};
-use profiler_tests::{Sysctl, Workload, lock_privileged, sample_pid, workload_path};
+use profiler_tests::{Sysctl, Workload, measure_alone, sample_pid, workload_path};
 
 const FREQUENCY_HZ: u64 = 9_999;
 
@@ -15,7 +15,7 @@ fn ticks_by_duration(profile: &Profile) -> f64 {
 
 #[test]
 fn throttled_ticks_are_counted_with_that_cause() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(FREQUENCY_HZ).build().unwrap().start().unwrap();
     let before = session.take_profile(Duration::from_millis(500)).unwrap();
@@ -35,7 +35,7 @@ fn throttled_ticks_are_counted_with_that_cause() {
 /// The kernel or the hypervisor may stop the timers of CPUs without work: that is no loss.
 #[test]
 fn ticks_that_an_idle_cpu_misses_are_counted_with_that_cause() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut session =
         Profiler::builder().target(Target::Everything).frequency_hz(997).build().unwrap().start().unwrap();
     let profile = session.take_profile(Duration::from_secs(1)).unwrap();
@@ -48,7 +48,7 @@ fn ticks_that_an_idle_cpu_misses_are_counted_with_that_cause() {
 
 #[test]
 fn ticks_due_are_those_of_the_frequency_on_every_cpu() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(FREQUENCY_HZ).build().unwrap().start().unwrap();
     for _ in 0..3 {
@@ -64,7 +64,7 @@ fn ticks_due_are_those_of_the_frequency_on_every_cpu() {
 #[test]
 fn threads_that_a_tick_wakes_are_found_by_the_ticks_of_other_timers() {
     const TIMER_SLACK_NS: &str = "1000000";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let found_to_due = found_to_due(TIMER_SLACK_NS, 997);
     assert!(found_to_due > 0.38, "{found_to_due} of the samples due");
 }
@@ -73,7 +73,7 @@ fn threads_that_a_tick_wakes_are_found_by_the_ticks_of_other_timers() {
 #[test]
 fn threads_in_a_rhythm_have_as_many_samples_as_their_cpu_time_is_worth() {
     const DEFAULT_TIMER_SLACK: &str = "0";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let found_to_due = found_to_due(DEFAULT_TIMER_SLACK, 99);
     // The standard deviation of as many ticks at random times is 0.05.
     assert!((0.8..1.2).contains(&found_to_due), "{found_to_due} of the samples due");

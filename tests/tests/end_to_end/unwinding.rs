@@ -5,8 +5,8 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, lock_privileged, sample, sample_pid,
-    sample_settled, share_privileged,
+    Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, measure_alone, run_beside_others, sample,
+    sample_pid, sample_settled,
 };
 
 /// A thousandth of these is a few samples.
@@ -47,7 +47,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 
 #[test]
 fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["shapes", "shapes-static-pie"] {
         assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
     }
@@ -55,7 +55,7 @@ fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs()
 
 #[test]
 fn a_thousand_frames_are_exact() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for all_frames in [1_000, 1_020] {
         let count = all_frames - OTHER_FRAMES;
         let profile = profile_of("shapes", &["60", &count.to_string()]);
@@ -65,7 +65,7 @@ fn a_thousand_frames_are_exact() {
 
 #[test]
 fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
     let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.total_value() * 80, "{:?}", profile.first_ledger().stacks);
@@ -85,7 +85,7 @@ fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
 
 #[test]
 fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
         let stacks = FoldedStacks::from_profile(&profile_of(program, &["60", "40"]));
         let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
@@ -98,7 +98,7 @@ fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
 
 #[test]
 fn a_file_without_section_headers_is_exact() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shapes");
     let mut bytes = std::fs::read(profiler_tests::workload_path("unwinding/shapes")).unwrap();
@@ -120,14 +120,14 @@ fn a_file_without_section_headers_is_exact() {
 
 #[test]
 fn a_function_that_ended_with_a_tail_call_is_absent() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
 fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
     assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
@@ -135,7 +135,7 @@ fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller()
 
 #[test]
 fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&[
         "run;interrupted;?;handler;leaf",
         "run;goes_on;*;?;handler;leaf",
@@ -149,14 +149,14 @@ fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
 
 #[test]
 fn an_interrupted_first_instruction_belongs_to_its_function() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
 fn plt_entries_have_their_caller_with_and_without_cfi() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
         assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
@@ -165,7 +165,7 @@ fn plt_entries_have_their_caller_with_and_without_cfi() {
 
 #[test]
 fn leaf_functions_of_the_c_library_have_their_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&[
         "run;leaves;allocate;*",
         "run;leaves;copy;*",
@@ -178,7 +178,7 @@ fn leaf_functions_of_the_c_library_have_their_callers() {
 
 #[test]
 fn callbacks_have_their_callers_through_the_c_library() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&[
         "run;callbacks;sort;?;*;compare",
         "run;callbacks;search;?;compare",
@@ -191,7 +191,7 @@ fn callbacks_have_their_callers_through_the_c_library() {
 
 #[test]
 fn vdso_functions_have_their_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = profile_of("libraries", &["60", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
     assert_known(&profile, &chains, &[95.0]);
@@ -206,7 +206,7 @@ fn vdso_functions_have_their_callers() {
 
 #[test]
 fn stacks_before_and_after_longjmp_are_exact() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&[
         "run;lands;passes;jumps;leaf",
         "run;lands;passes;jumps;*",
@@ -218,7 +218,7 @@ fn stacks_before_and_after_longjmp_are_exact() {
 
 #[test]
 fn the_root_of_a_coroutine_is_its_entry_function() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
     assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
@@ -226,7 +226,7 @@ fn the_root_of_a_coroutine_is_its_entry_function() {
 
 #[test]
 fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start_nice("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
@@ -235,7 +235,7 @@ fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
 
 #[test]
 fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = |links: &str| Chain::below_main(&format!("run();{links}"));
     let passing =
         |frames, links| run(&format!("catches();{};{links}", ["passes(int)"].repeat(frames).join(";")));
@@ -249,7 +249,7 @@ fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
 
 #[test]
 fn optimized_rust_with_closures_and_generics_is_exact() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
     let of = |visitor: &str, closure: &str| {
         let sum = format!("closures::sum_with::<closures::{visitor}>");
@@ -265,7 +265,7 @@ fn optimized_rust_with_closures_and_generics_is_exact() {
 
 #[test]
 fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
     let chains = [
         run("panics::risky;panics::fails;?;*"),
@@ -286,7 +286,7 @@ fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
 
 #[test]
 fn stacks_of_a_library_loaded_while_sampling_are_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
@@ -300,7 +300,7 @@ fn stacks_of_a_library_loaded_while_sampling_are_exact() {
 
 #[test]
 fn functions_that_are_bound_lazily_have_their_callers() {
-    let Some(_lock) = share_privileged() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start_with("unwinding/lazy_binding", &["60"]);
     let profile = sample_settled(sample_pid(workload.pid()).children(true).kernel_stacks(false), SAMPLES);
     let (mut bound, mut whole) = (0, 0);
@@ -322,7 +322,7 @@ fn functions_that_are_bound_lazily_have_their_callers() {
 
 #[test]
 fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("unwinding/replugs", &["60", "50"]);
     let profile = sample(sample_pid(workload.pid()).kernel_stacks(false), SAMPLES);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -345,7 +345,7 @@ fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() 
 
 #[test]
 fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -364,7 +364,7 @@ fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
 
 #[test]
 fn stacks_are_exact_after_exec() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);
     let mut workload = Workload::run(shell.arg(profiler_tests::workload_path("unwinding/shapes")));

@@ -11,7 +11,7 @@ use profiler::{
     Ended, Profile, Profiler, Session, Target,
     profile::{Loss, Sample, ThreadState},
 };
-use profiler_tests::{Workload, lock_privileged, profiler, run_command, wait_until};
+use profiler_tests::{Workload, measure_alone, profiler, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const WALL_HZ: u64 = 49;
@@ -118,7 +118,7 @@ fn reader_cpu_time() -> Duration {
 #[test]
 fn passes_over_a_machine_with_thousands_of_threads_take_no_more_than_the_limit() {
     const LIMIT_PERCENT: f64 = 2.0;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["parked", "sleepers"] {
         let workload = start_two_thousand_threads(program);
         let builder = Profiler::builder().target(Target::Everything).wall_clock_hz(WALL_HZ);
@@ -147,7 +147,7 @@ fn passes_over_a_machine_with_thousands_of_threads_take_no_more_than_the_limit()
 
 #[test]
 fn the_waits_of_thousands_of_threads_add_up_on_a_machine_where_all_waits_are_measured() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for program in ["parked", "sleepers"] {
         let workload = start_two_thousand_threads(program);
         let mut session = Waiting::OffCpu.start(Target::Everything);
@@ -169,7 +169,7 @@ fn the_waits_of_thousands_of_threads_add_up_on_a_machine_where_all_waits_are_mea
 fn tens_of_thousands_of_threads_that_exit_after_a_wait_are_sampled() {
     const WAITS: usize = 40_000;
     const TICKS: usize = 1_000;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for (waiting, threads) in BOTH.into_iter().zip([TICKS, WAITS]) {
         let workload = Workload::start_with("parked", &["60", "32", "storm"]);
         let mut session = waiting.start(Target::Pid(workload.pid()));
@@ -212,7 +212,7 @@ fn tens_of_thousands_of_threads_that_exit_after_a_wait_are_sampled() {
 
 #[test]
 fn threads_that_exit_while_they_wait_have_samples_up_to_then() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for waiting in BOTH {
         let mut workload = Workload::start_with("parked", &["60", "20", "cancel"]);
         let pid = workload.pid();
@@ -242,7 +242,7 @@ fn threads_that_exit_while_they_wait_have_samples_up_to_then() {
 
 #[test]
 fn waits_that_last_until_the_process_ends_are_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for waiting in BOTH {
         let workload = Workload::start_with("parked", &["60", "100"]);
         let pid = workload.pid();
@@ -267,7 +267,7 @@ fn waits_that_last_until_the_process_ends_are_sampled() {
 #[test]
 fn the_time_of_a_stopped_process_adds_up() {
     const THREADS: &str = "3";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     for waiting in BOTH {
         let workload = Workload::start_with("parked", &["60", THREADS]);
         let pid = workload.pid();
@@ -305,7 +305,7 @@ fn the_time_of_a_stopped_process_adds_up() {
 
 #[test]
 fn a_thread_that_waits_after_its_leader_has_exited_is_sampled() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("leader_exits", &["60", "wait"]);
     let pid = workload.pid();
     let status = format!("/proc/{pid}/status");
@@ -336,7 +336,7 @@ fn a_thread_that_waits_after_its_leader_has_exited_is_sampled() {
 
 #[test]
 fn a_process_that_has_ended_and_was_not_collected_is_an_error() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     wait_until("a zombie", || fs::read_to_string(&status).ok()?.contains("Z (zombie)").then_some(()));

@@ -10,7 +10,7 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{EventId, StackEnd, ThreadState},
 };
-use profiler_tests::{FoldedStacks, Workload, lock_privileged, profiler, run_command, wait_until};
+use profiler_tests::{FoldedStacks, Workload, measure_alone, profiler, run_command, wait_until};
 
 const WALL_HZ: u64 = 49;
 const SECONDS: f64 = 4.0;
@@ -61,7 +61,7 @@ fn of_thread(ticks: &BTreeMap<(String, Option<ThreadState>), u64>, thread: &str)
 
 #[test]
 fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
@@ -85,7 +85,7 @@ fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
 /// A pass after the last read would have ticks without samples.
 #[test]
 fn no_pass_follows_the_end_of_a_session() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     // A hundred threads: each wakes every 20 ms.
     let workload = Workload::start_with("sleepers", &["60", "100", "20000", "1000", "0"]);
     for session in 0..20 {
@@ -100,7 +100,7 @@ fn no_pass_follows_the_end_of_a_session() {
 /// The main thread wakes ten times a second, the others never.
 #[test]
 fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = Workload::start_with("parked", &["60", "1000"]);
     let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
@@ -119,7 +119,7 @@ fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
 /// equal ones one that has it half of the time.
 #[test]
 fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
     let (low, equal) =
         (Workload::start_nice as fn(&str) -> Workload, Workload::start as fn(&str) -> Workload);
@@ -137,7 +137,7 @@ fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
 
 #[test]
 fn the_stacks_of_waiting_threads_are_whole_and_named() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     let waiting = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Blocked));
@@ -162,7 +162,7 @@ fn the_stacks_of_waiting_threads_are_whole_and_named() {
 
 #[test]
 fn cpu_samples_and_wall_clock_samples_are_events_of_one_profile() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let profile = profile(&workload, |builder| builder.frequency_hz(199).wall_clock_hz(WALL_HZ));
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
@@ -190,7 +190,7 @@ fn switches(workload: &Workload) -> u64 {
 
 #[test]
 fn waiting_threads_are_not_woken() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let before = switches(&workload);
     let profile = profile(&workload, |builder| builder.wall_clock_hz(199).cpu_samples(false));
@@ -200,7 +200,7 @@ fn waiting_threads_are_not_woken() {
 
 #[test]
 fn a_stopped_process_is_sampled_as_stopped() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let pid = workload.pid().to_string();
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
@@ -213,7 +213,7 @@ fn a_stopped_process_is_sampled_as_stopped() {
 
 #[test]
 fn states_are_frames_and_filters_of_the_command_line() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let workload = start_waits();
     let pid = workload.pid().to_string();
     let folded = |arguments: &[&str]| {

@@ -13,7 +13,7 @@ use std::{
 use profiler::{
     Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
 };
-use profiler_tests::{Workload, lock_privileged, profiler, run_command};
+use profiler_tests::{Workload, measure_alone, profiler, run_command};
 use serde_json::{Value, json};
 
 use self::{
@@ -112,7 +112,7 @@ fn table(difference: &Difference<'_>) -> Value {
 
 #[test]
 fn the_page_of_a_real_dotnet_process_works_in_a_browser() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("dotnet.html");
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));

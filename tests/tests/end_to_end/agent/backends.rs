@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-use profiler_tests::{DEADLINE, LoopbackServer, ReceivedRequest, share_privileged, wait_until};
+use profiler_tests::{DEADLINE, LoopbackServer, ReceivedRequest, run_beside_others, wait_until};
 use rustix::process::Signal;
 use tokio_rustls::rustls::{ServerConnection, StreamOwned};
 
@@ -68,7 +68,7 @@ fn assert_all_delivered(lines: &[String], directory: &Path) {
 
 #[test]
 fn a_grpc_server_receives_what_the_recordings_of_the_run_have() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = service();
     let directory = tempfile::tempdir().unwrap();
     let (port, received) = grpc_server::start(None, |_| Some(Ok(Vec::new())));
@@ -102,7 +102,7 @@ fn stored_totals(stored: &[Stored]) -> Totals {
 
 #[test]
 fn pyroscope_receives_what_the_recordings_of_the_run_have() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = service();
     let directory = tempfile::tempdir().unwrap();
     let (sender, received) = mpsc::channel();
@@ -135,7 +135,7 @@ fn pyroscope_receives_what_the_recordings_of_the_run_have() {
 
 #[test]
 fn a_token_is_sent_over_tls_and_read_again_for_each_request() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let certificate = Certificate::new("127.0.0.1", b"http/1.1");
     let (_server, url, received) = start_https(&certificate);
     let token = tempfile::NamedTempFile::new().unwrap();
@@ -159,7 +159,7 @@ fn a_token_is_sent_over_tls_and_read_again_for_each_request() {
 
 #[test]
 fn a_server_of_another_authority_gets_nothing_and_delays_no_window() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = service();
     let [certificate, other] = [(); 2].map(|()| Certificate::new("127.0.0.1", b"http/1.1"));
     let (_server, url, received) = start_https(&certificate);

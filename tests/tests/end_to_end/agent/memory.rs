@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{OtlpReceiver, Reception, Workload, lock_privileged, profiler, wait_until};
+use profiler_tests::{OtlpReceiver, Reception, Workload, measure_alone, profiler, wait_until};
 use rustix::process::Signal;
 
 use super::process::{Agent, assert_exact, metric, number, path_text};
@@ -115,7 +115,7 @@ fn tight_limit(group: &Group) -> u64 {
 
 #[test]
 fn an_agent_beyond_its_memory_limit_evicts_lowers_its_frequency_and_survives() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let group = Group::new();
     let limit_bytes = tight_limit(&group);
     group.set_limit(limit_bytes);

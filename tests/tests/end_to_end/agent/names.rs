@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, process::Command};
 
 use profiler::Profile;
-use profiler_tests::{Workload, share_privileged, workload_path};
+use profiler_tests::{Workload, run_beside_others, workload_path};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Agent, path_text, recordings};
@@ -17,7 +17,7 @@ fn services(profile: &Profile, pid: u32) -> BTreeSet<&str> {
 
 #[test]
 fn a_process_context_that_is_published_later_precedes_the_environment() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let mut command = Command::new(workload_path("process_context"));
     let command = command.args(["60", "context-shop"]).env("OTEL_SERVICE_NAME", "environment-shop");
     let workload = Workload::run(command);

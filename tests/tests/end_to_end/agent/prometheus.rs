@@ -9,7 +9,7 @@ use std::{
 };
 
 use profiler_tests::{
-    OtlpReceiver, Reception, Workload, file, share_privileged, skip_unless_required, wait_until,
+    OtlpReceiver, Reception, Workload, file, run_beside_others, skip_unless_required, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -110,7 +110,7 @@ fn names(series: &BTreeMap<String, f64>) -> BTreeSet<&str> {
 
 #[test]
 fn prometheus_scrapes_all_metrics_with_the_values_that_are_served() {
-    let Some(_guard) = share_privileged() else { return };
+    let Some(_guard) = run_beside_others() else { return };
     let _workload = Workload::start("shares");
     let receiver = OtlpReceiver::start(Reception::Accept);
     let agent = Agent::start(&["--otlp", &receiver.url(), "--listen", "127.0.0.1:0"]);

@@ -12,7 +12,7 @@ use profiler::{
     Builder, CountedEvent, Profile, Profiler, Target,
     profile::{Sample, Sampling},
 };
-use profiler_tests::{lock_privileged, wait_until};
+use profiler_tests::{measure_alone, wait_until};
 
 use super::{event, run_workload};
 
@@ -55,7 +55,7 @@ fn assert_measured(time_ns: u64, measured: Measured) {
 #[test]
 fn calls_and_their_times_are_those_that_the_program_measured() {
     const TIME: &str = "syscall-time";
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let long_reads = event("syscalls:sys_exit_read").weighted_by("duration");
     let events = [
         event("raw_syscalls:sys_enter"),
@@ -108,7 +108,7 @@ fn calls_and_their_times_are_those_that_the_program_measured() {
 
 #[test]
 fn long_calls_have_their_time_beyond_the_overhead_limit() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let (profile, measured) = run("limited_call_times", |builder| {
         builder.max_overhead_percent(0.1).counted_event(CountedEvent::system_call_time())
     });
@@ -122,7 +122,7 @@ fn long_calls_have_their_time_beyond_the_overhead_limit() {
 #[test]
 fn a_call_that_had_begun_before_counts_from_the_start_on() {
     const SAMPLED: Duration = Duration::from_millis(300);
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = measure_alone() else { return };
     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id();
     // The number of the system call in which the thread waits is the first word.
