@@ -8,12 +8,13 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::{
-    bench, fuzz, kernel_matrix, proto,
+    bench, fuzz, kernel_matrix, proto, shell, soak,
     test::{
-        end_to_end, features, packaging,
+        features, minimum_rust, packaging,
         report::{self, Step},
-        unit_tests,
+        selections, static_checks,
     },
+    workspace::cargo,
 };
 
 /// Run what takes too long for `cargo xtask test`: all kernels, long fuzzing, all unwind tables, each feature, benches.
@@ -22,18 +23,23 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 11] = [
-    ("an embedder without features", end_to_end::run_embedder),
-    ("each feature alone", features::check_each),
-    ("packages built from their archives", packaging::verify),
-    ("kernel matrix", kernel_matrix::run_always),
-    ("a machine with many CPUs", kernel_matrix::run_many_cpus),
-    ("unwind tables of all files in /usr", unit_tests::compare_all_unwind_tables),
-    ("messages of OTLP", proto::check),
-    ("a million OTLP requests", unit_tests::check_a_million_otlp_requests),
-    ("ten minutes of a healthy server", end_to_end::record_healthy_server),
-    ("fuzz", fuzz::run_all),
-    ("benches run", bench::smoke),
+const STEPS: [Step; 16] = [
+    Step::check("minimum Rust version", minimum_rust::check),
+    Step::check("a second build does nothing", static_checks::second_build),
+    Step::check("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
+    Step::check("no features", features::check_none),
+    Step::check("each feature alone", features::check_each),
+    Step::check("an embedder without features", selections::run_embedder),
+    Step::check("packages built from their archives", packaging::verify),
+    Step::check("kernel matrix", kernel_matrix::run_always),
+    Step::check("a machine with many CPUs", kernel_matrix::run_many_cpus),
+    Step::check("unwind tables of all files in /usr", selections::compare_all_unwind_tables),
+    Step::check("messages of OTLP", proto::check),
+    Step::check("a million OTLP requests", selections::check_a_million_otlp_requests),
+    Step::check("ten minutes of a healthy server", selections::record_healthy_server),
+    Step::check("soak", soak::smoke),
+    Step::check("fuzz", fuzz::run_all),
+    Step::check("benches run", bench::smoke),
 ];
 
 impl Prove {

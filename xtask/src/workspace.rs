@@ -45,12 +45,6 @@ impl Package {
         self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
     }
 
-    /// The names of the test programs below `tests`.
-    pub(crate) fn tests(&self) -> impl Iterator<Item = &str> {
-        let is_test = |target: &&Target| target.kind.iter().any(|kind| kind == "test");
-        self.targets.iter().filter(is_test).map(|target| target.name.as_str())
-    }
-
     /// The name of the library target, as in `use NAME`.
     pub(crate) fn library(&self) -> Option<&str> {
         let is_library = |target: &&Target| target.kind.iter().any(|kind| kind == "lib");
@@ -76,14 +70,6 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(arguments).current_dir(project::root());
-    cargo
-}
-
-/// `cargo test` with `arguments`, which choose targets. Choosing packages instead would enable other features of their
-/// dependencies, and everything would be compiled once more.
-pub(crate) fn test_workspace(arguments: &[&str]) -> Command {
-    let mut cargo = cargo(&["test", "--workspace", "--locked"]);
-    cargo.args(arguments);
     cargo
 }
 

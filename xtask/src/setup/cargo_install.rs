@@ -33,6 +33,14 @@ pub(super) fn cargo_deny() -> Result<()> {
     shell::run_quietly(cargo_install("cargo-deny", "0.20.2").arg("--debug"))
 }
 
+/// Runs tests.
+pub(super) fn cargo_nextest() -> Result<()> {
+    if shell::find("cargo-nextest").is_some() {
+        return Ok(());
+    }
+    shell::run_quietly(cargo_install("cargo-nextest", "0.9.143").arg("--debug"))
+}
+
 /// Lists the packages of a binary in it.
 pub(super) fn cargo_auditable() -> Result<()> {
     if shell::find("cargo-auditable").is_some() {

@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     Ebpf,
     /// To check dependencies.
     Dependencies,
+    /// To run tests.
+    Tests,
     /// To build and run the workloads of the end-to-end tests.
     Workloads,
     /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, a
@@ -71,8 +73,8 @@ impl Setup {
 }
 
 /// What `cargo xtask test` needs.
-pub(crate) const FOR_TESTS: [Purpose; 4] =
-    [Purpose::Ebpf, Purpose::Dependencies, Purpose::Workloads, Purpose::EndToEnd];
+pub(crate) const FOR_TESTS: [Purpose; 5] =
+    [Purpose::Ebpf, Purpose::Dependencies, Purpose::Tests, Purpose::Workloads, Purpose::EndToEnd];
 
 /// Installs what is missing for `purposes`.
 pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
@@ -82,6 +84,9 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     }
     if purposes.contains(&Purpose::Dependencies) {
         cargo_install::cargo_deny()?;
+    }
+    if purposes.contains(&Purpose::Tests) {
+        cargo_install::cargo_nextest()?;
     }
     // The workloads include a release.
     if purposes.contains(&Purpose::Release) || purposes.contains(&Purpose::Workloads) {
@@ -102,7 +107,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         |(program, package): &(&str, &'static str)| shell::find(program).is_none().then_some(*package);
     match purpose {
         Purpose::Ebpf => missing_for_ebpf(),
-        Purpose::Dependencies | Purpose::Release => Vec::new(),
+        Purpose::Dependencies | Purpose::Tests | Purpose::Release => Vec::new(),
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
         Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
         Purpose::Bench => {

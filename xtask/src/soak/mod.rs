@@ -68,7 +68,7 @@ impl Soak {
     }
 }
 
-/// The short run among the checks of `cargo xtask test`.
+/// The short run among the checks of `cargo xtask prove`.
 pub(crate) fn smoke() -> Result<()> {
     Soak { minutes: 3, agent: false, write: false }.run()
 }

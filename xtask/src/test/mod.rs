@@ -1,16 +1,20 @@
-//! `cargo xtask test`: installs what is missing and runs the checks of a tier, stopping at the first that fails.
+//! `cargo xtask test`: installs what is missing and runs the checks of a tier.
 
 #![cfg(feature = "commands")]
 
+mod changes;
 pub(crate) mod demo;
-pub(crate) mod end_to_end;
 pub(crate) mod features;
+mod junit;
+mod manifests;
 pub(crate) mod minimum_rust;
+mod nextest;
 pub(crate) mod packaging;
 pub(crate) mod public_api;
 pub(crate) mod report;
-mod static_checks;
-pub(crate) mod unit_tests;
+pub(crate) mod selections;
+pub(crate) mod static_checks;
+mod suite;
 
 use std::time::Duration;
 
@@ -21,74 +25,69 @@ use self::report::Step;
 use crate::{
     build_ebpf, fuzz, kernel_matrix,
     setup::{self, Purpose},
-    shell, soak, tidy, workloads,
-    workspace::cargo,
+    tidy, workloads,
 };
 
 /// Install what is missing and run every check, including the tests that load BPF programs.
 #[derive(Args)]
 pub(crate) struct Test {
     /// Run only what needs neither root nor, once the dependencies are there, a network.
-    #[arg(long, conflicts_with = "privileged")]
+    #[arg(long, group = "part")]
     quick: bool,
     /// Run only the tests that load BPF programs.
-    #[arg(long)]
+    #[arg(long, group = "part")]
     privileged: bool,
+    /// Run the quick checks, and the tests of what differs from this commit.
+    #[arg(long, value_name = "COMMIT", group = "part", num_args = 0..=1, default_missing_value = "HEAD")]
+    changed: Option<String>,
     /// Run only the steps with these names, as the table of times has them.
-    #[arg(long, value_name = "STEP", conflicts_with_all = ["quick", "privileged"])]
+    #[arg(long, value_name = "STEP", group = "part")]
     only: Vec<String>,
+    /// Run the tests with this in their names so many times: finds those that are red by chance.
+    #[arg(long, value_names = ["N", "NAME"], num_args = 2, group = "part")]
+    repeat: Option<Vec<String>>,
 }
 
-const QUICK_BUDGET: Duration = Duration::from_secs(120);
+const QUICK_BUDGET: Duration = Duration::from_secs(100);
 const PRIVILEGED_BUDGET: Duration = Duration::from_secs(8 * 60);
-const FULL_BUDGET: Duration = Duration::from_secs(25 * 60);
+const FULL_BUDGET: Duration = Duration::from_secs(18 * 60);
 
 /// Nothing is installed for these.
-const QUICK: [Step; 7] = [
-    ("format", static_checks::format),
-    ("tidy", tidy::check),
-    ("clippy", static_checks::clippy),
-    ("unit tests", unit_tests::run_quick),
-    ("golden, replay and command-line tests", end_to_end::run_unprivileged),
-    ("BPF program's tests on the host", unit_tests::run_bpf_program),
-    ("documentation links", static_checks::documentation),
+const QUICK: [Step; 6] = [
+    Step::check("format", static_checks::format),
+    Step::check("tidy", tidy::check),
+    Step::check("clippy", static_checks::clippy),
+    Step::check("quick tests", selections::run_quick),
+    Step::check("BPF program's tests on the host", selections::run_bpf_program),
+    Step::check("documentation links", static_checks::documentation),
 ];
 
-const PRIVILEGED: [Step; 5] = [
-    ("setup", || setup::install(&[Purpose::Workloads, Purpose::EndToEnd])),
-    ("workloads", workloads::build),
-    ("privileged unit tests", unit_tests::run_privileged),
-    ("privileged end-to-end tests", end_to_end::run_privileged),
-    ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
+const PRIVILEGED: [Step; 4] = [
+    Step::preparation("setup", || setup::install(&[Purpose::Tests, Purpose::Workloads, Purpose::EndToEnd])),
+    Step::preparation("workloads", workloads::build),
+    Step::check("privileged tests", selections::run_privileged),
+    Step::check("containers on cgroup version 2", selections::run_on_cgroup2),
 ];
 
-/// Short steps first, so that a slip shows at once.
-const FULL: [Step; 21] = [
-    ("setup", || setup::install(&setup::FOR_TESTS)),
-    ("format", static_checks::format),
-    ("tidy", tidy::check),
-    ("clippy", static_checks::clippy),
-    ("documentation links", static_checks::documentation),
-    ("dependencies", static_checks::dependencies),
-    ("minimum Rust version", minimum_rust::check),
-    ("no features", features::check_none),
-    ("packages", packaging::check),
-    ("public API", public_api::check),
-    ("BPF object", build_ebpf::check),
-    ("BPF program's tests on the host", unit_tests::run_bpf_program),
-    ("fuzz smoke", fuzz::smoke),
-    ("a second build does nothing", static_checks::second_build),
-    ("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
-    ("workloads", workloads::build),
-    ("unit tests", unit_tests::run_all),
-    ("demo run", demo::check),
-    ("end-to-end tests", end_to_end::run),
-    ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
-    ("soak", soak::smoke),
+/// Short steps first, so that a slip shows at once. The last step costs minutes after a change of its sources, else nothing.
+const FULL: [Step; 16] = [
+    Step::preparation("setup", || setup::install(&setup::FOR_TESTS)),
+    Step::check("format", static_checks::format),
+    Step::check("tidy", tidy::check),
+    Step::check("clippy", static_checks::clippy),
+    Step::check("documentation links", static_checks::documentation),
+    Step::check("dependencies", static_checks::dependencies),
+    Step::check("manifests", manifests::check_if_changed),
+    Step::check("BPF object", build_ebpf::check),
+    Step::check("BPF program's tests on the host", selections::run_bpf_program),
+    Step::check("fuzz smoke", fuzz::smoke),
+    Step::preparation("workloads", workloads::build),
+    Step::check("tests", selections::run_all),
+    Step::check("documentation tests", selections::run_documentation_tests),
+    Step::check("demo run", demo::check),
+    Step::check("containers on cgroup version 2", selections::run_on_cgroup2),
+    Step::check("kernel matrix", kernel_matrix::run_if_changed),
 ];
-
-/// The last step: it costs minutes after a change of its sources, else nothing.
-const KERNEL_MATRIX: Step = ("kernel matrix", kernel_matrix::run_if_changed);
 
 impl Test {
     pub(crate) fn run(&self) -> Result<()> {
@@ -96,8 +95,14 @@ impl Test {
             report::run(&QUICK, QUICK_BUDGET)
         } else if self.privileged {
             report::run(&PRIVILEGED, PRIVILEGED_BUDGET)
+        } else if let Some(commit) = &self.changed {
+            let expression = changes::tests_since(commit)?;
+            report::run(&QUICK, QUICK_BUDGET)?;
+            expression.map_or(Ok(()), |expression| selections::run_selected(&expression))
+        } else if let Some([times, name]) = self.repeat.as_deref() {
+            selections::repeat(name, times.parse().context("--repeat takes a number and a name")?)
         } else {
-            report::run(&self.selected(&[&FULL[..], &[KERNEL_MATRIX]].concat())?, FULL_BUDGET)
+            report::run(&self.selected(&FULL)?, FULL_BUDGET)
         }
     }
 
@@ -107,9 +112,9 @@ impl Test {
             return Ok(steps.to_vec());
         }
         let step = |name: &String| {
-            let step = steps.iter().find(|(step, _)| step == name);
+            let step = steps.iter().find(|step| step.name() == name);
             step.copied().with_context(|| {
-                let names = steps.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+                let names = steps.iter().map(Step::name).collect::<Vec<_>>();
                 format!("no step is named {name:?}; the steps are: {}", names.join(", "))
             })
         };

@@ -1,4 +1,4 @@
-//! Runs named steps one after the other and prints the time of each.
+//! Runs named steps one after the other, also behind one that failed, and prints the time of each.
 
 use std::{
     fmt::Write as _,
@@ -6,12 +6,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 
 use crate::steal::CpuTimes;
 
-/// A name and what it runs.
-pub(crate) type Step = (&'static str, fn() -> Result<()>);
+/// A part of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    name: &'static str,
+    run: fn() -> Result<()>,
+    /// Whether the steps behind it run also when it failed.
+    is_check: bool,
+}
+
+impl Step {
+    /// A step that others do not need.
+    pub(crate) const fn check(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self { name, run, is_check: true }
+    }
+
+    /// A step without which the steps behind it cannot run.
+    pub(crate) const fn preparation(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self { name, run, is_check: false }
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+}
 
 /// The time that a step took.
 struct Time {
@@ -21,29 +43,39 @@ struct Time {
     cpu: Duration,
 }
 
-/// Runs `steps` up to the first that fails, and prints a table of their times; `budget` is what they may take on a quiet
-/// machine.
+/// Runs `steps`, and prints a table of their times; `budget` is what they may take on a quiet machine.
+///
+/// # Errors
+/// If a step failed: one run shows all that fail.
 pub(crate) fn run(steps: &[Step], budget: Duration) -> Result<()> {
-    let mut times = Vec::new();
+    let (mut times, mut failures) = (Vec::new(), Vec::new());
     let machine_before = CpuTimes::now();
-    let table = |times: &mut [Time]| {
-        let stolen = CpuTimes::now().stolen_percent_since(machine_before);
-        format!("{}steal time: {stolen:.1} % of the machine's CPU time\n", table(times, budget))
-    };
-    for (name, step) in steps {
-        println!("\n==> {name}");
+    for step in steps {
+        println!("\n==> {}", step.name);
         let (start, cpu_before) = (Instant::now(), cpu_time_of_children());
-        let result = step().with_context(|| format!("failed: {name}"));
+        let result = (step.run)();
         let cpu = cpu_time_of_children().saturating_sub(cpu_before);
-        let time = Time { name, elapsed: start.elapsed(), cpu };
-        println!("<== {name}: {:.1} s", time.elapsed.as_secs_f64());
+        let time = Time { name: step.name, elapsed: start.elapsed(), cpu };
+        println!("<== {}: {:.1} s", time.name, time.elapsed.as_secs_f64());
         times.push(time);
         if let Err(error) = result {
-            print!("\n{}", table(&mut times));
-            return Err(error);
+            println!("failed: {}: {error:#}", step.name);
+            failures.push(format!("{}: {error:#}", step.name));
+            if !step.is_check {
+                break;
+            }
         }
     }
-    print!("\n{}all {} checks passed\n", table(&mut times), times.len());
+    let stolen = CpuTimes::now().stolen_percent_since(machine_before);
+    println!("\n{}steal time: {stolen:.1} % of the machine's CPU time", table(&mut times, budget));
+    ensure!(
+        failures.is_empty(),
+        "{} of {} steps failed\n{}",
+        failures.len(),
+        times.len(),
+        failures.join("\n")
+    );
+    println!("all {} checks passed", times.len());
     Ok(())
 }
 
@@ -104,15 +136,25 @@ mod tests {
         assert!(text.contains("longer than the 5 s"), "{text}");
     }
 
+    fn fail() -> Result<()> {
+        anyhow::bail!("reason")
+    }
+
     #[test]
-    fn the_first_failing_step_ends_the_run_and_is_named() {
-        fn fail() -> Result<()> {
-            anyhow::bail!("reason")
-        }
+    fn a_failing_check_is_named_and_others_run() {
+        let steps =
+            [Step::check("first", fail), Step::check("second", || Ok(())), Step::check("third", fail)];
+        let error = run(&steps, Duration::ZERO).unwrap_err();
+        assert_eq!(format!("{error:#}"), "2 of 3 steps failed\nfirst: reason\nthird: reason");
+    }
+
+    #[test]
+    fn a_failing_preparation_ends_the_run() {
         fn unreachable() -> Result<()> {
-            panic!("a step behind a failed one runs")
+            panic!("a step behind a failed preparation runs")
         }
-        let error = run(&[("first", fail), ("second", unreachable)], Duration::ZERO).unwrap_err();
-        assert_eq!(format!("{error:#}"), "failed: first: reason");
+        let steps = [Step::preparation("first", fail), Step::check("second", unreachable)];
+        let error = run(&steps, Duration::ZERO).unwrap_err();
+        assert_eq!(format!("{error:#}"), "1 of 1 steps failed\nfirst: reason");
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 
 use crate::{
     project, shell,
-    workspace::{bpf_cargo, cargo, test_workspace},
+    workspace::{bpf_cargo, cargo},
 };
 
 /// Compares the format of all Rust files with `rustfmt`'s.
@@ -49,10 +49,10 @@ pub(super) fn dependencies() -> Result<()> {
 }
 
 /// Builds all tests, and fails if a second build compiles anything.
-pub(super) fn second_build() -> Result<()> {
-    const ALL_TESTS: [&str; 4] = ["--lib", "--bins", "--tests", "--no-run"];
-    shell::run(&mut test_workspace(&ALL_TESTS))?;
-    let output = test_workspace(&ALL_TESTS).stderr(Stdio::piped()).output()?;
+pub(crate) fn second_build() -> Result<()> {
+    let build = || cargo(&["nextest", "run", "--workspace", "--locked", "--no-run"]);
+    shell::run(&mut build())?;
+    let output = build().stderr(Stdio::piped()).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && !messages.contains("Compiling"),
