@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use crate::{
-    bench, build_ebpf, dist, fuzz, guards, kernel_matrix, manual, picture, proto, prove, run, setup, soak,
-    test, tidy, workloads,
+    bench, build_ebpf, dist, fresh_machine, fuzz, guards, kernel_matrix, manual, picture, proto, prove, run,
+    setup, soak, test, tidy, workloads,
 };
 
 /// The project's own commands.
@@ -26,6 +26,7 @@ enum Command {
     Tidy,
     Fuzz(fuzz::Fuzz),
     Guards(guards::Guards),
+    FreshMachine(fresh_machine::FreshMachine),
     Manual(manual::Manual),
     Dist(dist::Dist),
     Picture(picture::Picture),
@@ -56,6 +57,7 @@ pub(crate) fn execute() -> Result<()> {
         Command::Tidy => tidy::check(),
         Command::Fuzz(command) => command.run(),
         Command::Guards(command) => command.run(),
+        Command::FreshMachine(command) => command.run(),
         Command::Manual(command) => command.run(),
         Command::Dist(command) => command.run(),
         Command::Picture(command) => command.run(),

@@ -10,6 +10,7 @@ mod container;
 mod digest;
 mod dist;
 mod document;
+mod fresh_machine;
 mod fuzz;
 mod guards;
 mod kernel_matrix;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::{
-    bench, fuzz, kernel_matrix, proto, shell, soak,
+    bench, fresh_machine, fuzz, kernel_matrix, proto, shell, soak,
     test::{
         features, minimum_rust, packaging,
         report::{self, Step},
@@ -21,9 +21,9 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Prove {}
 
-const BUDGET: Duration = Duration::from_secs(120 * 60);
+const BUDGET: Duration = Duration::from_secs(180 * 60);
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step::check("minimum Rust version", minimum_rust::check),
     Step::check("a second build does nothing", static_checks::second_build),
     Step::check("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
@@ -40,6 +40,7 @@ const STEPS: [Step; 16] = [
     Step::check("soak", soak::smoke),
     Step::check("fuzz", fuzz::run_all),
     Step::check("benches run", bench::smoke),
+    Step::check("all tests on a fresh machine", fresh_machine::test),
 ];
 
 impl Prove {

@@ -53,6 +53,8 @@ pub(crate) enum Purpose {
     Bench,
     /// To boot kernels in virtual machines.
     KernelMatrix,
+    /// To run the tests on a minimal system.
+    FreshMachine,
 }
 
 impl Setup {
@@ -117,6 +119,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
             packages
         }
         Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
+        Purpose::FreshMachine => FRESH_MACHINE.iter().filter_map(lacking).collect(),
     }
 }
 
@@ -189,3 +192,5 @@ const KERNEL_MATRIX: [(&str, &str); 4] = [
     ("setpriv", "util-linux"),
     ("gcc", "gcc"),
 ];
+
+const FRESH_MACHINE: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("unshare", "util-linux")];
