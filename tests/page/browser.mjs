@@ -21,7 +21,7 @@ const FLAGS = [
 ];
 
 /** The deadline of every wait. */
-const DEADLINE_MS = 20_000;
+const DEADLINE_MS = 60_000;
 
 export class Browser {
   static async start() {

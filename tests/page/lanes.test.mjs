@@ -115,22 +115,3 @@ test("a profile of CPU samples alone has neither lanes nor states", async () => 
   assert.equal(await browser.evaluate("document.getElementById('tab-lanes').hidden"), true);
   assert.equal(await browser.evaluate("document.getElementById('state').parentElement.hidden"), true);
 });
-
-test("lanes of a thousand threads for ten minutes stay fluid", async () => {
-  await browser.open(page("many-lanes.html"));
-  await browser.press("r");
-  const times = await browser.evaluate(`(async () => {
-    const lanes = document.getElementById("lanes");
-    const times = [];
-    for (let step = 0; step < 21; step += 1) {
-      lanes.scrollTop = step * 700;
-      await new Promise(requestAnimationFrame);
-      const start = performance.now();
-      lanes.dispatchEvent(new Event("scroll"));
-      times.push(performance.now() - start);
-    }
-    return times.sort((one, other) => one - other);
-  })()`);
-  console.log(`a picture of the lanes takes ${times[10].toFixed(1)} ms, at most ${times[20].toFixed(1)} ms`);
-  assert.ok(times[10] < 50, String(times));
-});

@@ -1,6 +1,4 @@
-// Helpers that read parts of the page and measure how long it takes to open.
-
-import assert from "node:assert/strict";
+// Helpers that read parts of the page.
 
 /** Description of the graph's focused box. */
 export const focusedBox = (browser, graph = "flame") =>
@@ -47,36 +45,3 @@ export const searchFor = (browser, text) =>
     input.value = ${JSON.stringify(text)};
     input.dispatchEvent(new Event("input"));
   })()`);
-
-/** The maximum number of times a page is opened to measure its shortest time. */
-const OPENINGS = 6;
-
-/** The longest time to the first picture, in times of the reference computation. */
-const MAX_REFERENCES = 1.5;
-
-/** Allocates, serializes, parses and sorts a million objects: about a second of the work that opening a page is made of. */
-const REFERENCE = `(() => {
-  const start = performance.now();
-  const objects = Array.from({ length: 1e6 }, (_, index) => ({ key: (index * 7919) % 1000003 }));
-  JSON.parse(JSON.stringify(objects)).sort((one, other) => one.key - other.key);
-  return performance.now() - start;
-})()`;
-
-/**
- * Checks the time to the first picture of a page, without the part in which other processes had the page's CPU, relative
- * to a reference computation in the same process: neighbours on the same machine slow down memory for both. CPU time
- * alone would not include waits for the file or for a timer. One opening in time is enough.
- */
-export async function assertShownInTime(browser, path, what) {
-  const openings = [];
-  while (openings.length < OPENINGS && !openings.some(({ references }) => references < MAX_REFERENCES)) {
-    const { shownMs, cpuMs } = await browser.costOfOpening(path);
-    const referenceMs = await browser.evaluate(REFERENCE);
-    openings.push({ shownMs, cpuMs, references: Math.max(shownMs, cpuMs) / referenceMs });
-  }
-  const texts = openings.map(({ shownMs, cpuMs, references }) => {
-    return `shown after ${shownMs.toFixed(0)} ms, ${cpuMs.toFixed(0)} ms of CPU, ${references.toFixed(2)} references`;
-  });
-  console.log(`${what}: ${texts.join("; ")}`);
-  assert.ok(openings.at(-1).references < MAX_REFERENCES, texts.join("; "));
-}

@@ -14,7 +14,7 @@ import { Browser } from "../page/browser.mjs";
 
 const require = createRequire(join(process.env.READERS, "x.js"));
 /** The deadline of every wait. */
-const DEADLINE_MS = 20_000;
+const DEADLINE_MS = 60_000;
 
 const SPEEDSCOPE = join(process.env.READERS, "speedscope/dist/release");
 

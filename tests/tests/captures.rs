@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{Outcome, Workload, file, measure_alone, profiler, run_command, workload_path};
+use profiler_tests::{Outcome, Workload, file, profiler, run_beside_others, run_command, workload_path};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// All paths below a folder, itself included.
@@ -30,7 +30,7 @@ fn record(workload: &Workload, folder: &Path) -> Outcome {
 
 #[test]
 fn no_other_user_can_read_a_capture_and_it_has_no_other_variable_of_the_environment() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture");
     let mut command = Command::new(workload_path("shares"));
@@ -48,7 +48,7 @@ fn no_other_user_can_read_a_capture_and_it_has_no_other_variable_of_the_environm
 
 #[test]
 fn a_directory_that_exists_is_not_used_for_a_capture() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
     fs::create_dir_all(victim.join("proc")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use profiler_tests::{FoldedStacks, Pane, Workload, measure_alone, profiler, run_command, wait_until};
+use profiler_tests::{FoldedStacks, Pane, Workload, profiler, run_beside_others, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 const COLUMNS: u16 = 110;
@@ -64,11 +64,13 @@ fn assert_same(before: &Path, after: &Path) {
     assert_eq!(fs::read_to_string(before).unwrap(), fs::read_to_string(after).unwrap());
 }
 
-fn pid_of(name: &str, line: &str) -> Option<Pid> {
+/// The process of a program that has these words in its command line.
+fn pid_of(name: &str, wanted: &[&str]) -> Option<Pid> {
     let has_command_line = |pid: &i32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<_> = command.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-        words.first().is_some_and(|program| program.ends_with(name)) && words.join(" ").contains(line)
+        let has_words = words.windows(wanted.len()).any(|words| words == wanted);
+        words.first().is_some_and(|program| program.ends_with(name)) && has_words
     };
     let pids = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.into_iter().find(has_command_line).and_then(Pid::from_raw)
@@ -76,7 +78,7 @@ fn pid_of(name: &str, line: &str) -> Option<Pid> {
 
 #[test]
 fn keys_search_zoom_pause_save_and_quit() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.wait_for(" 0 lost");
@@ -103,7 +105,7 @@ fn keys_search_zoom_pause_save_and_quit() {
 
 #[test]
 fn the_view_stays_open_when_the_target_has_ended() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     workload.end();
@@ -118,11 +120,11 @@ fn the_view_stays_open_when_the_target_has_ended() {
 
 #[test]
 fn a_signal_restores_the_terminal() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let live = Live::for_workload(&workload);
-        let pid = pid_of("profiler-under-test", &format!("-p {}", workload.pid())).unwrap();
+        let pid = pid_of("profiler-under-test", &["-p", &workload.pid().to_string()]).unwrap();
         kill_process(pid, signal).unwrap();
         live.assert_exited(0);
     }
@@ -130,7 +132,7 @@ fn a_signal_restores_the_terminal() {
 
 #[test]
 fn the_view_follows_the_size_of_the_terminal() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.resize(30, 8);
@@ -143,12 +145,14 @@ fn the_view_follows_the_size_of_the_terminal() {
 
 #[test]
 fn a_command_has_no_output_and_is_terminated_at_the_end() {
-    let Some(_lock) = measure_alone() else { return };
-    let live = Live::start("-- /bin/sh -c 'while :; do echo noise; echo noise >&2; done'");
+    let Some(_lock) = run_beside_others() else { return };
+    const SCRIPT: &str = "while :; do echo noise; echo noise >&2; done";
+    // Its first argument distinguishes the command from those of other runs.
+    let own = format!("of-{}", std::process::id());
+    let live = Live::start(&format!("-- /bin/sh -c '{SCRIPT}' {own}"));
     live.pane.wait_for("hot functions");
     live.pane.wait_for(" 0 lost");
-    let line = "while :; do echo noise";
-    let pid = wait_until("the command", || pid_of("/bin/sh", line));
+    let pid = wait_until("the command", || pid_of("/bin/sh", &[SCRIPT, &own]));
     assert!(!live.pane.text().contains("\nnoise"));
     live.pane.type_text("q");
     live.assert_exited(0);

@@ -7,7 +7,7 @@ use std::{
 
 use profiler::Profile;
 use profiler_tests::{
-    FoldedStacks, Outcome, Workload, file, measure_alone, profiler, run_command, workload_path,
+    FoldedStacks, Outcome, Workload, file, profiler, run_beside_others, run_command, workload_path,
 };
 use tempfile::TempDir;
 
@@ -62,7 +62,7 @@ fn a_report_has_the_same_bytes_as_the_output_of_the_run() {
 
 #[test]
 fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
@@ -79,7 +79,7 @@ fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
 
 #[test]
 fn a_report_symbolizes_a_stripped_program_by_its_build_id() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let stripped = recorded.path("stripped");
     let strip = run_command(Command::new("strip").arg("-o").arg(&stripped).arg(workload_path("shares")));

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use profiler_tests::{
-    FoldedStacks, Workload, assert_matches_file, file, measure_alone, profiler, run_command, workload_path,
+    FoldedStacks, Workload, assert_matches_file, file, profiler, run_beside_others, run_command,
+    workload_path,
 };
 
 fn captures() -> Vec<PathBuf> {
@@ -56,7 +57,7 @@ fn a_truncated_capture_is_an_error_and_does_not_hang() {
 
 #[test]
 fn a_replay_has_the_same_profile_as_its_session() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture");
     let workload = Workload::start_with("jit", &["60"]);
@@ -75,7 +76,7 @@ fn a_replay_has_the_same_profile_as_its_session() {
 
 #[test]
 fn a_replay_of_forking_processes_has_the_same_profile_as_its_session() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture");
     let program = workload_path("forkstorm");

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, profiler, run_command,
-    workload_path,
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, profiler, run_beside_others,
+    run_command, workload_path,
 };
 
 use crate::{
@@ -33,7 +33,7 @@ fn all_but(missing: &str) -> Vec<&'static str> {
 
 /// A target with JIT code and system calls, half of its time each.
 fn start() -> Container {
-    let script = "syscalls-static 60 & exec jit-static 60";
+    let script = "syscalls-static 300 & exec jit-static 300";
     let builder = ContainerBuilder::new(&["sh", "-c", script]);
     builder.program(&workload_path("jit-static")).program(&workload_path("syscalls-static")).start()
 }
@@ -41,7 +41,7 @@ fn start() -> Container {
 /// Runs the profiler in a sidecar, as an unprivileged user with all capabilities but one.
 fn run_without(missing: &str) -> Outcome {
     let target = start();
-    let arguments = ["-a", "-F", "1999", "-d", "2"];
+    let arguments = ["-a", "-F", "1999", "-d", "1"];
     sidecar(&target, &arguments).user(USER).capabilities(&all_but(missing)).run()
 }
 
@@ -57,7 +57,7 @@ fn has_kernel_names(stacks: &FoldedStacks) -> bool {
 
 #[test]
 fn the_minimal_capabilities_suffice_for_all_features() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_without("nothing");
     let stacks = stacks(&run);
     assert_hot_named(&stacks);
@@ -66,7 +66,7 @@ fn the_minimal_capabilities_suffice_for_all_features() {
 
 #[test]
 fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for missing in ["BPF", "PERFMON"] {
         let run = run_without(missing);
         assert_eq!(run.code(), 1, "{missing}: {}", run.stderr);
@@ -78,7 +78,7 @@ fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
 
 #[test]
 fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_without("SYS_PTRACE");
     let stacks = stacks(&run);
     assert_eq!(stacks.count(|stack| stack.has(HOT_CHAIN[2])), 0, "{stacks:#?}");
@@ -86,19 +86,8 @@ fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capabili
 }
 
 #[test]
-fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_lock) = measure_alone() else { return };
-    let _settings = hide_kernel_addresses();
-    let run = run_without("SYSLOG");
-    let stacks = stacks(&run);
-    assert_hot_named(&stacks);
-    assert!(!has_kernel_names(&stacks), "{stacks:#?}");
-    assert!(run.stderr.contains("CAP_SYSLOG"), "{}", run.stderr);
-}
-
-#[test]
 fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for missing in ["DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"] {
         let stacks = stacks(&run_without(missing));
         assert_hot_named(&stacks);
@@ -108,11 +97,27 @@ fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
 
 #[test]
 fn the_error_for_root_without_capabilities_lists_all_that_are_missing() {
-    let Some(_lock) = measure_alone() else { return };
-    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
+    let Some(_lock) = run_beside_others() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["300"]).start();
     let pid = target.pid().to_string();
     let run = run_command(&mut with_capabilities(&[], &profiler(&["-p", &pid, "-d", "0.5"])));
     assert_eq!(run.code(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("--cap-add=PERFMON"), "{}", run.stderr);
     assert!(run.stderr.contains("--cap-add=BPF"), "{}", run.stderr);
+}
+
+/// With kernel settings that hold for the whole machine.
+mod measured {
+    use super::*;
+
+    #[test]
+    fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported() {
+        let Some(_lock) = measure_alone() else { return };
+        let _settings = hide_kernel_addresses();
+        let run = run_without("SYSLOG");
+        let stacks = stacks(&run);
+        assert_hot_named(&stacks);
+        assert!(!has_kernel_names(&stacks), "{stacks:#?}");
+        assert!(run.stderr.contains("CAP_SYSLOG"), "{}", run.stderr);
+    }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Shape, Target};
-use profiler_tests::{DEADLINE, Workload, measure_alone, sample, workload_path};
+use profiler_tests::{DEADLINE, Workload, run_beside_others, sample, wait_until, workload_path};
 
 use crate::{container::Container, container_builder::ContainerBuilder};
 
@@ -16,14 +16,14 @@ const PLACES: [&str; 4] = [
 ];
 
 /// A container id that no other container of this machine has.
-fn id() -> String {
+pub(crate) fn id() -> String {
     let seed = std::collections::hash_map::RandomState::new();
     let part = |n: u32| format!("{:016x}", std::hash::BuildHasher::hash_one(&seed, n));
     (0..4).map(part).collect()
 }
 
 fn start(place: &str, id: &str) -> Container {
-    ContainerBuilder::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
+    ContainerBuilder::workload("shares-static", &["300"]).cgroup(&place.replace("ID", id)).start()
 }
 
 fn profiler_builder(target: Target) -> Builder {
@@ -37,7 +37,7 @@ fn pids(profile: &Profile) -> BTreeSet<u32> {
 
 #[test]
 fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let _beside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -54,7 +54,7 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled
 
 #[test]
 fn processes_have_the_id_of_their_container() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let outside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -74,7 +74,7 @@ fn processes_have_the_id_of_their_container() {
 
 #[test]
 fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
     let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
@@ -92,9 +92,9 @@ fn move_below(cgroup: &Path, name: &str, pid: u32) {
 
 #[test]
 fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let _beside = Workload::start("shares");
-    let script = "syscalls-static 60 & exec shares-static 60";
+    let script = "syscalls-static 300 & exec shares-static 300";
     let container = ContainerBuilder::new(&["sh", "-c", script])
         .program(&workload_path("shares-static"))
         .program(&workload_path("syscalls-static"))
@@ -125,11 +125,14 @@ fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
 
 #[test]
 fn a_session_ends_when_its_container_ends() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
     let mut session = profiler_builder(Target::Container(id)).build().unwrap().start().unwrap();
-    assert_eq!(session.wait(Some(Duration::from_millis(300))), Ended::Elapsed);
+    wait_until("a sample", || {
+        assert_eq!(session.wait(Some(Duration::from_millis(20))), Ended::Elapsed);
+        (session.progress().samples > 0).then_some(())
+    });
     container.end();
     assert_eq!(session.wait(Some(DEADLINE)), Ended::TargetExited);
     let profile = session.stop().unwrap();
@@ -138,7 +141,7 @@ fn a_session_ends_when_its_container_ends() {
 
 #[test]
 fn an_unknown_container_is_an_error_that_names_the_searched_files() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let error = profiler_builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");

@@ -95,6 +95,30 @@ impl Containerd {
         run.stdout
     }
 
+    /// The running processes of the pods with this name, by the host's pids.
+    pub(crate) fn processes(&self, comm: &str) -> Vec<u32> {
+        let below = format!("{}/", self.cgroups);
+        let pids =
+            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_one = |pid: &u32| {
+            let of_process = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            of_process("comm").trim_end() == comm && of_process("cgroup").contains(&below)
+        };
+        pids.filter(is_one).collect()
+    }
+
+    /// Waits until so many processes of the pods with this name run, and each has computed long enough to have samples.
+    pub(crate) fn await_samples(&self, comm: &str, count: usize) {
+        const CPU_TIME_NS: u64 = 300_000_000;
+        let pids = wait_until(comm, || Some(self.processes(comm)).filter(|pids| pids.len() == count));
+        for pid in pids {
+            let path = format!("/proc/{pid}/schedstat");
+            let ran_ns = || fs::read_to_string(&path).ok()?.split(' ').next()?.parse::<u64>().ok();
+            let end_ns = ran_ns().unwrap() + CPU_TIME_NS;
+            wait_until("the CPU time of a process", || (ran_ns()? >= end_ns).then_some(()));
+        }
+    }
+
     /// Imports an image in the image layout of the OCI specification, and gives it a second name.
     pub(crate) fn import_layout(&self, archive: &Path, name: &str, second_name: &str) {
         let mut import = Command::new("ctr");
@@ -209,6 +233,6 @@ fn write_image(folder: &Path, programs: &[PathBuf], archive: &Path) {
 }
 
 /// The only child of a process.
-fn only_child(pid: u32) -> Option<u32> {
+pub(crate) fn only_child(pid: u32) -> Option<u32> {
     fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?.trim().parse().ok()
 }

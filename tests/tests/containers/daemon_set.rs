@@ -8,7 +8,8 @@ use std::{
     net::TcpStream,
 };
 
-use profiler_tests::{FoldedStacks, OtlpReceiver, Reception, measure_alone, wait_until, workload_path};
+use profiler_tests::{FoldedStacks, OtlpReceiver, Reception, run_beside_others, wait_until, workload_path};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,7 +34,7 @@ fn node(set: &Manifest) -> Containerd {
         namespace: "shop",
         name: "web-0",
         uid: "0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
-        containers: json!({"app": ["/bin/jit-static", "60"]}),
+        containers: json!({"app": ["/bin/jit-static", "300"]}),
     }]);
     containerd.import_layout(&release_file(".tar"), &imported_image(), set.image());
     containerd
@@ -124,7 +125,7 @@ fn memory_limit_bytes(set: &Manifest) -> u64 {
 
 #[test]
 fn a_container_with_the_settings_of_the_daemon_set_profiles_its_node_with_the_names_of_pods() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let set = daemon_set();
     let node = node(&set);
     let pod = AgentPod::new("profiler-agent-x7c2p");
@@ -142,7 +143,7 @@ fn a_container_with_the_settings_of_the_daemon_set_profiles_its_node_with_the_na
 
 #[test]
 fn a_container_with_the_settings_of_the_daemon_set_writes_its_volume_alone() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let set = daemon_set();
     let node = node(&set);
     for (name, file, code) in
@@ -180,7 +181,7 @@ fn metrics_of_the_alerts() -> Vec<String> {
 
 #[test]
 fn the_agent_of_the_daemon_set_answers_probes_and_sends_the_names_of_pods() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let receiver = OtlpReceiver::start(Reception::Accept);
     let set = daemon_set();
     let node = node(&set);
@@ -188,7 +189,7 @@ fn the_agent_of_the_daemon_set_answers_probes_and_sends_the_names_of_pods() {
     // The network is that of the host, and the port can be in use there.
     let mut arguments = set.arguments(&[("--listen=0.0.0.0:9464", "--listen=127.0.0.1:0")]);
     let destination = format!("--otlp={}", receiver.url());
-    arguments.extend([&destination, "--window=1s", "-F", "199", "-d", "6"].map(str::to_owned));
+    arguments.extend([&destination, "--window=1s", "-F", "199"].map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let code = std::thread::scope(|scope| {
         let run = scope.spawn(|| pod.run(&node, &set, &arguments));
@@ -201,18 +202,19 @@ fn the_agent_of_the_daemon_set_answers_probes_and_sends_the_names_of_pods() {
             let path = text(set.container(&format!("/{probe}Probe/httpGet/path")));
             wait_until(path, || get(&address, path));
         }
-        let metrics = wait_until("a delivery", || {
-            get(&address, "/metrics").filter(|_| !receiver.requests().is_empty())
-        });
+        for text in ["k8s.node.name", "node-1", "k8s.namespace.name", "shop", "web-0", HOT_CHAIN[2]] {
+            let is_received = || receiver.requests().iter().any(|request| has(&request.body, text));
+            wait_until(&format!("a delivery with {text}"), || is_received().then_some(()));
+        }
+        let metrics = get(&address, "/metrics").unwrap();
         let is_missing = |name: &String| !metrics.contains(&format!("\n# TYPE {name} "));
         let missing: Vec<_> = metrics_of_the_alerts().into_iter().filter(is_missing).collect();
         assert_eq!(missing, [""; 0], "{metrics}");
+        let [agent] = node.processes("profiler")[..] else { panic!("not one agent") };
+        kill_process(Pid::from_raw(agent.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
         run.join().unwrap()
     });
     assert_eq!(code.trim_end(), "0", "{}{}", pod.output("stdout"), pod.output("stderr"));
     let requests = receiver.requests();
     assert!(requests.iter().all(|request| request.path == "/v1development/profiles"), "{requests:?}");
-    for text in ["k8s.node.name", "node-1", "k8s.namespace.name", "shop", "web-0", HOT_CHAIN[2]] {
-        assert!(requests.iter().any(|request| has(&request.body, text)), "no {text}");
-    }
 }

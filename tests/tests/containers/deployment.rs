@@ -3,12 +3,13 @@
 use std::{fs, path::Path, process::Command};
 
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, run_command, workload_path,
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, measure_alone, run_beside_others, run_command,
+    workload_path,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    HOT_CHAIN, assert_jit_named, container::Container, container_builder::ContainerBuilder,
+    HOT_CHAIN, assert_jit_named, cgroups, container::Container, container_builder::ContainerBuilder,
     manifest::Manifest, pod::ImageContainer,
 };
 
@@ -101,11 +102,11 @@ fn all_manifests_have_the_same_capabilities_and_the_version_of_the_release() {
 
 #[test]
 fn the_pod_profiles_a_container_of_its_node_by_id() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     assert_eq!(pod().value("/spec/hostPID"), true);
-    let id = "7c1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
+    let id = cgroups::id();
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
-    let target = ContainerBuilder::workload("jit-static", &["60"]).cgroup(&place).start();
+    let target = ContainerBuilder::workload("jit-static", &["300"]).cgroup(&place).start();
     let mut arguments = pod().arguments(&[("CONTAINER_ID", &id[..12]), ("30", "1"), FOLDED_OUTPUT]);
     arguments.extend(words(&["-F", "1999"]));
     let host = std::process::id();
@@ -115,10 +116,10 @@ fn the_pod_profiles_a_container_of_its_node_by_id() {
 
 #[test]
 fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     assert_eq!(sidecar().value("/spec/shareProcessNamespace"), true);
     // Process 1 waits, like the pause process of a pod.
-    let application = ContainerBuilder::new(&["sh", "-c", "jit-static 60 & wait"])
+    let application = ContainerBuilder::new(&["sh", "-c", "jit-static 300 & wait"])
         .program(&workload_path("jit-static"))
         .start();
     let running = ImageContainer::new(&sidecar(), application.pid(), &sidecar().arguments(&[]), None).start();
@@ -132,8 +133,8 @@ fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
 
 #[test]
 fn an_ephemeral_container_profiles_its_target_container() {
-    let Some(_lock) = measure_alone() else { return };
-    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
+    let Some(_lock) = run_beside_others() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["300"]).start();
     let arguments = words(&["-q", "-p", "1", "-d", "1", "-F", "1999", "-o", "-.folded"]);
     let run = ImageContainer::new(&debug_container(), target.pid(), &arguments, None).run();
     assert_jit_named(&stacks(&run));
@@ -154,7 +155,7 @@ const ALL_PARTS: SymbolizedParts = SymbolizedParts { jit: true, deleted: true, k
 
 fn start_demanding_target() -> Container {
     const USER: u32 = 65_534;
-    let script = "umask 077; syscalls-static 60 & shares-static 60 & exec jit-static 60";
+    let script = "umask 077; syscalls-static 300 & shares-static 300 & exec jit-static 300";
     let mut builder = ContainerBuilder::new(&["sh", "-c", script]).user(USER).capabilities(&[]);
     // runc gives a file system at /tmp the mode of the folder below it: the user has to own it to write there.
     builder = builder.mount("/tmp", "tmpfs", &[&format!("uid={USER}")]);
@@ -170,7 +171,7 @@ fn start_demanding_target() -> Container {
 
 fn profile_without(missing: Option<&str>) -> Outcome {
     let target = start_demanding_target();
-    let arguments = words(&["-a", "-d", "2", "-F", "1999", "-o", "-.folded"]);
+    let arguments = words(&["-a", "-d", "1", "-F", "1999", "-o", "-.folded"]);
     ImageContainer::new(&debug_container(), target.pid(), &arguments, missing).run()
 }
 
@@ -188,28 +189,33 @@ fn symbolized_parts(run: &Outcome) -> SymbolizedParts {
 
 #[test]
 fn with_all_capabilities_of_the_manifests_everything_is_symbolized() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     assert_eq!(symbolized_parts(&profile_without(None)), ALL_PARTS);
 }
 
-#[test]
-fn each_capability_of_the_manifests_is_needed() {
-    let Some(_lock) = measure_alone() else { return };
-    let _settings = hide_kernel_addresses();
-    for name in debug_container().capabilities() {
-        let run = profile_without(Some(&name));
-        let expected = match name.as_str() {
-            "BPF" | "PERFMON" => {
-                assert_eq!(run.code(), 1, "{name}: {}", run.stderr);
-                assert!(run.stderr.contains(&format!("CAP_{name}")), "{}", run.stderr);
-                continue;
-            }
-            "SYS_PTRACE" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
-            "DAC_READ_SEARCH" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
-            "CHECKPOINT_RESTORE" => SymbolizedParts { deleted: false, ..ALL_PARTS },
-            "SYSLOG" => SymbolizedParts { kernel: false, ..ALL_PARTS },
-            other => panic!("no test shows what {other} is for"),
-        };
-        assert_eq!(symbolized_parts(&run), expected, "{name}: {}", run.stderr);
+/// With kernel settings that hold for the whole machine.
+mod measured {
+    use super::*;
+
+    #[test]
+    fn each_capability_of_the_manifests_is_needed() {
+        let Some(_lock) = measure_alone() else { return };
+        let _settings = hide_kernel_addresses();
+        for name in debug_container().capabilities() {
+            let run = profile_without(Some(&name));
+            let expected = match name.as_str() {
+                "BPF" | "PERFMON" => {
+                    assert_eq!(run.code(), 1, "{name}: {}", run.stderr);
+                    assert!(run.stderr.contains(&format!("CAP_{name}")), "{}", run.stderr);
+                    continue;
+                }
+                "SYS_PTRACE" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
+                "DAC_READ_SEARCH" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
+                "CHECKPOINT_RESTORE" => SymbolizedParts { deleted: false, ..ALL_PARTS },
+                "SYSLOG" => SymbolizedParts { kernel: false, ..ALL_PARTS },
+                other => panic!("no test shows what {other} is for"),
+            };
+            assert_eq!(symbolized_parts(&run), expected, "{name}: {}", run.stderr);
+        }
     }
 }

@@ -27,7 +27,7 @@ const MAP: &str = "/tmp/perf-1.map";
 const SAMPLES: u64 = 500;
 
 fn start() -> Container {
-    ContainerBuilder::workload("jit-static", &["60", "none"]).start()
+    ContainerBuilder::workload("jit-static", &["300", "none"]).start()
 }
 
 /// A perf map that names all JIT code of a process.

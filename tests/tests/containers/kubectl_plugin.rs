@@ -8,7 +8,7 @@ use std::{
 };
 
 use profiler_tests::{
-    FoldedStacks, Outcome, measure_alone, profiler, run_command, wait_until, workload_path, write_program,
+    FoldedStacks, Outcome, profiler, run_beside_others, run_command, wait_until, workload_path, write_program,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -105,13 +105,13 @@ fn kubectl_finds_the_plugin_and_shows_its_help() {
 
 #[test]
 fn the_plugin_profiles_a_pod_of_a_node_and_removes_its_own() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let node = Containerd::start(&["shares-static", "jit-static"].map(workload_path));
     node.run(&[containerd::Pod {
         namespace: "shop",
         name: "web-0",
         uid: "0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
-        containers: json!({"app": ["/bin/shares-static", "60"], "proxy": ["/bin/jit-static", "60"]}),
+        containers: json!({"app": ["/bin/shares-static", "300"], "proxy": ["/bin/jit-static", "300"]}),
     }]);
     let program = profiler(&[]);
     let installation =
@@ -264,7 +264,7 @@ fn wrong_arguments_are_refused_before_any_request() {
 
 #[test]
 fn a_signal_ends_the_profile_and_removes_the_pod() {
-    let profiler = "echo $$ > \"$HOME/pid\"; exec sleep 60";
+    let profiler = "echo $$ > \"$HOME/pid\"; exec sleep 600";
     let installation = Installation::new(cluster(), profiler);
     let output = installation.path("a.folded");
     let mut command = installation.command(&["web-0", "-o", output.to_str().unwrap()]);

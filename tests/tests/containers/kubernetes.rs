@@ -1,13 +1,22 @@
 //! Tests Kubernetes pods as targets, under containerd.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::BTreeSet,
+    process::{Command, Stdio},
+};
 
 use profiler::{Format, Profile, WriteFormat as _};
 use profiler_agent::naming::{Naming, NamingOptions};
-use profiler_tests::{FoldedStacks, Outcome, Recorder, measure_alone, profiler, run_command, workload_path};
+use profiler_tests::{
+    FoldedStacks, Outcome, Recorder, profiler, run_beside_others, run_command, wait_until, workload_path,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::containerd::{Containerd, Pod};
+use crate::{
+    containerd::{Containerd, Pod, only_child},
+    pod::has_signal_thread,
+};
 
 /// A containerd with the containers `app` and `proxy` of `web-0` and `app` of `web-1`, each with a workload of its own.
 fn start() -> Containerd {
@@ -18,13 +27,13 @@ fn start() -> Containerd {
             namespace: "shop",
             name: "web-0",
             uid: "0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
-            containers: json!({"app": ["/bin/shares-static", "60"], "proxy": ["/bin/jit-static", "60"]}),
+            containers: json!({"app": ["/bin/shares-static", "300"], "proxy": ["/bin/jit-static", "300"]}),
         },
         Pod {
             namespace: "shop",
             name: "web-1",
             uid: "1d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
-            containers: json!({"app": ["/bin/syscalls-static", "60"]}),
+            containers: json!({"app": ["/bin/syscalls-static", "300"]}),
         },
     ]);
     containerd
@@ -47,7 +56,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn a_pod_is_sampled_by_its_name_with_all_containers_or_one() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let containerd = start();
     let whole = ["--pod", "web-0", "-n", "shop"];
     let app = ["--pod", "web-0", "-n", "shop", "--pod-container", "app"];
@@ -69,7 +78,7 @@ fn a_pod_is_sampled_by_its_name_with_all_containers_or_one() {
 
 #[test]
 fn samples_have_the_names_of_their_pods_and_containers() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let containerd = start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.profile");
@@ -98,25 +107,28 @@ fn samples_have_the_names_of_their_pods_and_containers() {
 
 #[test]
 fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let containerd = Containerd::start(&[workload_path("shares-static")]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.profile");
-    let of_node = profiler(&["-a", "-q", "-d", "10", "-F", "199", "-o", path.to_str().unwrap()]);
-    let recording = std::thread::scope(|scope| {
-        let recording = scope.spawn(|| run_command(&mut containerd.inside(&of_node)));
-        containerd.run(&[Pod {
-            namespace: "shop",
-            name: "web-7d4b9c6f5-x2k7p",
-            uid: "2d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
-            containers: json!({
-                "app": [["/bin/shares-static", "60"], ["/bin/shares-static", "60"]],
-                "claims": ["/bin/busybox", "env", "OTEL_SERVICE_NAME=shop-web", "/bin/shares-static", "60"],
-            }),
-        }]);
-        recording.join().unwrap()
+    let of_node = profiler(&["-a", "-q", "-F", "199", "-o", path.to_str().unwrap()]);
+    let mut recording = containerd.inside(&of_node).stdin(Stdio::null()).spawn().unwrap();
+    // `nsenter` has the profiler as a child.
+    let recorder = wait_until("the profiler to sample", || {
+        only_child(recording.id()).filter(|pid| has_signal_thread(*pid))
     });
-    assert_eq!(recording.code(), 0, "{}", recording.stderr);
+    containerd.run(&[Pod {
+        namespace: "shop",
+        name: "web-7d4b9c6f5-x2k7p",
+        uid: "2d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
+        containers: json!({
+            "app": [["/bin/shares-static", "300"], ["/bin/shares-static", "300"]],
+            "claims": ["/bin/busybox", "env", "OTEL_SERVICE_NAME=shop-web", "/bin/shares-static", "300"],
+        }),
+    }]);
+    containerd.await_samples("shares-static", 2);
+    kill_process(Pid::from_raw(recorder.try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    assert_eq!(recording.wait().unwrap().code(), Some(0));
     let profile = Profile::read(std::fs::File::open(path).unwrap()).unwrap();
 
     let options = NamingOptions::of_node(Some("node-1".to_owned())).unwrap();
@@ -151,10 +163,10 @@ fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
 /// A StatefulSet replaces a pod by one with the same name.
 #[test]
 fn the_next_pod_with_the_name_is_followed() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let containerd = Containerd::start(&[workload_path("shares-static")]);
     let start = |uid| {
-        let containers = json!({"app": ["/bin/shares-static", "60"]});
+        let containers = json!({"app": ["/bin/shares-static", "300"]});
         containerd.run(&[Pod { namespace: "shop", name: "worker-0", uid, containers }]);
     };
     let folder = tempfile::tempdir().unwrap();
@@ -166,6 +178,7 @@ fn the_next_pod_with_the_name_is_followed() {
     for uid in ["3d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e", "4d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e"] {
         start(uid);
         recorder.wait_for("event=started");
+        containerd.await_samples("shares-static", 1);
         containerd.remove_pods();
         recorder.wait_for("event=waiting");
     }

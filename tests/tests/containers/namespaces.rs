@@ -12,7 +12,7 @@ use crate::{
 
 /// Starts `jit` in a PID namespace below the container's, as process 1 of it, with the files of the container.
 pub(crate) fn start_nested(look: &str) -> (Container, u32) {
-    let words = ["unshare", "-p", "-f", "jit-static", "60", look];
+    let words = ["unshare", "-p", "-f", "jit-static", "300", look];
     let builder =
         ContainerBuilder::new(&words).program(&workload_path("jit-static")).capabilities(&["SYS_ADMIN"]);
     let container = builder.start();
@@ -32,14 +32,14 @@ fn assert_named(profile: &Profile) {
 #[test]
 fn a_container_is_symbolized_by_its_own_files_from_the_host() {
     let Some(_lock) = run_beside_others() else { return };
-    let container = ContainerBuilder::workload("jit-static", &["60"]).start();
+    let container = ContainerBuilder::workload("jit-static", &["300"]).start();
     assert_named(&sample(sample_pid(container.pid()), 2_000));
 }
 
 #[test]
 fn a_target_with_a_read_only_root_is_symbolized() {
     let Some(_lock) = run_beside_others() else { return };
-    let container = ContainerBuilder::workload("jit-static", &["60"]).read_only().start();
+    let container = ContainerBuilder::workload("jit-static", &["300"]).read_only().start();
     assert_named(&sample(sample_pid(container.pid()), 2_000));
 }
 
@@ -48,7 +48,7 @@ fn the_perf_map_of_a_user_namespace_belongs_to_a_user_of_the_host_with_another_i
     use std::os::unix::fs::MetadataExt;
     let Some(_lock) = run_beside_others() else { return };
     const FIRST_HOST_ID: u32 = 100_000;
-    let container = ContainerBuilder::workload("jit-static", &["60"]).user_namespace(FIRST_HOST_ID).start();
+    let container = ContainerBuilder::workload("jit-static", &["300"]).user_namespace(FIRST_HOST_ID).start();
     assert_eq!(container.file("/tmp/perf-1.map").metadata().unwrap().uid(), FIRST_HOST_ID);
     assert_named(&sample(sample_pid(container.pid()), 2_000));
 }

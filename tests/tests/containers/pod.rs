@@ -93,7 +93,7 @@ impl Drop for RunningImage {
 }
 
 /// Whether the process has the thread that waits for signals, which starts before sampling does.
-fn has_signal_thread(pid: u32) -> bool {
+pub(crate) fn has_signal_thread(pid: u32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let mut names = tasks.flatten().map(|task| std::fs::read(task.path().join("comm")));
     names.any(|name| name.is_ok_and(|name| name == b"signals\n"))

@@ -10,7 +10,7 @@ use profiler::{
     Profile,
     profile::{FindingKind, Sample},
 };
-use profiler_tests::{Recorder, Workload, measure_alone, profiler, run_command, wait_until};
+use profiler_tests::{Recorder, Workload, profiler, run_beside_others, run_command, wait_until};
 use rustix::process::Signal;
 
 use crate::container_builder::ContainerBuilder;
@@ -31,8 +31,9 @@ fn record_target([option, target]: [&str; 2], condition: &str) -> Profile {
 
 #[test]
 fn a_cpu_quota_that_is_used_up_is_an_incident() {
-    let Some(_lock) = measure_alone() else { return };
-    let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
+    let Some(_lock) = run_beside_others() else { return };
+    // So small that the process uses it up however many others compute.
+    let container = ContainerBuilder::workload("shares-static", &["300"]).cpu_quota_percent(5).start();
     let pid = container.pid().to_string();
     let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     // `ID:CONTROLLERS:PATH`, where version 2 has no controllers.
@@ -40,7 +41,7 @@ fn a_cpu_quota_that_is_used_up_is_an_incident() {
     let of_cpu = paths.clone().find(|(controllers, _)| controllers.split(',').any(|name| name == "cpu"));
     let (_, cgroup) = of_cpu.or_else(|| paths.find(|(controllers, _)| controllers.is_empty())).unwrap();
     for target in [["-p", &pid], ["--cgroup", cgroup]] {
-        let profile = record_target(target, "throttled > 10% and cpu-of-quota > 80% and cpu > 10% for 1s");
+        let profile = record_target(target, "throttled > 10% and cpu-of-quota > 80% and cpu > 2% for 1s");
         let values = &profile.header().incident.as_ref().unwrap().values;
         assert!(values.contains("throttled ") && values.contains("cpu-of-quota "), "{target:?}: {values}");
         let kinds: Vec<_> = profile.findings().iter().map(|finding| finding.kind).collect();
@@ -50,8 +51,8 @@ fn a_cpu_quota_that_is_used_up_is_an_incident() {
 
 #[test]
 fn a_slow_disk_is_an_incident_with_the_function_that_reads() {
-    let Some(_lock) = measure_alone() else { return };
-    let reader = ContainerBuilder::workload("page_reader-static", &["60", "/pages"]).reads_per_second(50);
+    let Some(_lock) = run_beside_others() else { return };
+    let reader = ContainerBuilder::workload("page_reader-static", &["300", "/pages"]).reads_per_second(50);
     let container = reader.start();
     let profile = record(container.pid(), "cpu < 20% and threads > 4 for 1s");
     let disk = profile.findings().iter().find(|finding| finding.kind == FindingKind::Disk);
@@ -65,8 +66,8 @@ fn a_slow_disk_is_an_incident_with_the_function_that_reads() {
 /// A service manager removes the cgroup of a service that ends, and makes it again when it starts the service.
 #[test]
 fn the_next_cgroup_with_the_name_is_followed() {
-    let Some(_lock) = measure_alone() else { return };
-    let of_container = ContainerBuilder::workload("shares-static", &["60"]).start().cgroups().remove(0);
+    let Some(_lock) = run_beside_others() else { return };
+    let of_container = ContainerBuilder::workload("shares-static", &["300"]).start().cgroups().remove(0);
     let cgroup = of_container.with_file_name(format!("profiler-follow-{}", process::id()));
     let start = || {
         let workload = Workload::start("shares");

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use profiler_tests::{Outcome, measure_alone, run_command};
+use profiler_tests::{Outcome, run_beside_others, run_command};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -72,7 +72,7 @@ fn packages<'a>(packages: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
 fn linked_packages() -> BTreeSet<String> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["tree", "--locked", "--package", "profiler", "--target", &target]);
+    cargo.args(["tree", "--locked", "--offline", "--package", "profiler", "--target", &target]);
     cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]);
     let tree = succeed(cargo.current_dir(env!("CARGO_MANIFEST_DIR"))).stdout;
     let name_and_version = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -97,7 +97,7 @@ fn the_tarball_has_the_binary_with_its_manual_and_manifests() {
 
 #[test]
 fn dpkg_installs_the_package_and_its_binary_runs() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let root = tempfile::tempdir().unwrap();
     let database = root.path().join("var/lib/dpkg");
     for folder in ["info", "updates", "triggers"] {

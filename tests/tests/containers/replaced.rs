@@ -62,7 +62,7 @@ impl Overlay {
         fs::copy(workload_path("shares-static"), Path::new(&lower).join("shares-static")).unwrap();
         let options = [format!("lowerdir={lower}"), format!("upperdir={upper}"), format!("workdir={work}")];
         let options = options.each_ref().map(String::as_str);
-        let container = ContainerBuilder::new(&[PROGRAM, "60"]).mount("/app", "overlay", &options).start();
+        let container = ContainerBuilder::new(&[PROGRAM, "300"]).mount("/app", "overlay", &options).start();
         Self { container, _layers: layers }
     }
 
@@ -123,7 +123,7 @@ fn a_replaced_program_on_the_host_is_symbolized_by_the_mapped_file() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shares-static");
     fs::copy(workload_path("shares-static"), &program).unwrap();
-    let workload = Workload::run(Command::new(&program).arg("60"));
+    let workload = Workload::run(Command::new(&program).arg("300"));
     replace(&program);
     assert_named(&FoldedStacks::from_profile(&sample_process(workload.pid())));
     let run = run_without_mapped_files(workload.pid());
@@ -139,7 +139,7 @@ fn a_deleted_or_replaced_library_is_symbolized_by_the_mapped_file() {
         for file in ["dlopen", "plugin.so"] {
             fs::copy(workload_path(file), folder.path().join(file)).unwrap();
         }
-        let mut workload = Workload::run(Command::new(folder.path().join("dlopen")).arg("6"));
+        let mut workload = Workload::run(Command::new(folder.path().join("dlopen")).args(["300", "0.1"]));
         workload.wait_for("loaded");
         change(&folder.path().join("plugin.so"));
         let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 500));

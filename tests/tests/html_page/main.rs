@@ -13,7 +13,7 @@ use std::{
 use profiler::{
     Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
 };
-use profiler_tests::{Workload, measure_alone, profiler, run_command};
+use profiler_tests::{Workload, profiler, run_beside_others, run_command};
 use serde_json::{Value, json};
 
 use self::{
@@ -112,7 +112,7 @@ fn table(difference: &Difference<'_>) -> Value {
 
 #[test]
 fn the_page_of_a_real_dotnet_process_works_in_a_browser() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("dotnet.html");
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
@@ -136,4 +136,18 @@ fn browse(scripts: &[&str], pages: &Path) {
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+mod measured {
+    use super::*;
+
+    #[test]
+    fn large_pages_are_shown_and_stay_fluid() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&large(1), folder.path(), "large.html");
+        write_difference(&large(1), &large(2), folder.path(), "large-difference.html");
+        write(&many_lanes(), folder.path(), "many-lanes.html");
+        write(&many_events(), folder.path(), "many-runtime-events.html");
+        browse(&["page/cost.test.mjs"], folder.path());
+    }
 }

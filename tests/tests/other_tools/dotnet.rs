@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
-use profiler_tests::{FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_command};
+use profiler_tests::{FoldedStack, FoldedStacks, Workload, profiler, run_beside_others, run_command};
 use tempfile::TempDir;
 
 use crate::{flame_graph, pprof, readers};
@@ -27,7 +27,7 @@ const FREQUENCY_HZ: u64 = 499;
 
 #[test]
 fn all_formats_of_one_run_have_the_same_content() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = Run::new();
     let stacks = FoldedStacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
     let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
