@@ -2,10 +2,11 @@
 //
 //   events  3 requests for collections of generation 0, 2 of generation 1 and 4 of generation 2, whose generation the
 //           runtime can raise; 5 exceptions; 7 events `Placed` of the provider `Workload-Orders`, with keyword 2; 3 waits
-//           of the main thread for a lock that the thread `owner` has for 100 ms each. Then it prints "done", the ids of both threads, the owner and the one that waited, and the number of
+//           of the main thread for a lock that the thread `owner` has for 100 ms more once it waits. Then it prints "done", the ids of both threads, the owner and the one that waited, and the number of
 //           collections of each generation.
 using System;
 using System.Diagnostics.Tracing;
+using System.IO;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
@@ -32,7 +33,8 @@ namespace Workload
 
         static readonly object gate = new object();
         static readonly AutoResetEvent round = new AutoResetEvent(false), held = new AutoResetEvent(false);
-        static int owner;
+        static int owner, waiter;
+        static volatile bool contends;
 
         [DllImport("libc")]
         static extern int gettid();
@@ -47,19 +49,34 @@ namespace Workload
             for (int i = 0; i < Contentions; i++)
             {
                 round.WaitOne();
-                lock (gate) { held.Set(); Thread.Sleep(HeldMilliseconds); }
+                lock (gate)
+                {
+                    held.Set();
+                    while (!contends || !Sleeps(waiter)) Thread.Sleep(1);
+                    Thread.Sleep(HeldMilliseconds);
+                    contends = false;
+                }
             }
+        }
+
+        // Whether a thread of this process waits: the first letter behind its name.
+        static bool Sleeps(int thread)
+        {
+            string stat = File.ReadAllText("/proc/self/task/" + thread + "/stat");
+            return stat[stat.LastIndexOf(')') + 2] == 'S';
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
         static void Contend()
         {
+            waiter = gettid();
             var holder = new Thread(Hold) { Name = "owner" };
             holder.Start();
             for (int i = 0; i < Contentions; i++)
             {
                 round.Set();
                 held.WaitOne();
+                contends = true;
                 lock (gate) { Cpu.Sink++; }
             }
             holder.Join();

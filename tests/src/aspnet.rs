@@ -49,7 +49,7 @@ pub fn warm_up(port: &str, paths: &[&str]) {
 #[must_use]
 pub fn load(port: &str, connections: u32, paths: &[&str]) -> Workload {
     let connections = connections.to_string();
-    Workload::start_with("load", &[&["60", port.trim(), &connections], paths].concat())
+    Workload::start_with("load", &[&["600", port.trim(), &connections], paths].concat())
 }
 
 /// Checks that kernel, runtime, framework and application frames of a profile are symbolized.

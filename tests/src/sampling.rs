@@ -13,8 +13,8 @@ use crate::deadline::DEADLINE;
 #[must_use]
 pub fn sample(builder: Builder, samples: u64) -> Profile {
     let mut session = start(builder);
-    wait_for_more(&mut session, samples);
-    session.stop().expect("a profile")
+    wait_for_samples(&mut session, samples);
+    take(session)
 }
 
 /// Like [`sample`], without the first samples, which are taken before the unwind tables of all mappings are loaded.
@@ -23,15 +23,25 @@ pub fn sample(builder: Builder, samples: u64) -> Profile {
 /// Panics if sampling fails, or exceeds the deadline.
 #[must_use]
 pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
+    let mut session = start(builder);
+    settle(&mut session);
+    wait_for_samples(&mut session, samples);
+    take(session)
+}
+
+/// Discards samples until the unwind tables of all mappings are loaded.
+///
+/// # Panics
+/// Panics if sampling fails, or exceeds the deadline.
+pub fn settle(session: &mut Session) {
     const ROUND: u64 = 500;
     /// A target may have code without unwind information: its samples never get better.
     const MAX_ROUNDS: u64 = 8;
     /// The tables of the mappings arrive one after the other.
     const SETTLED_ROUNDS: u32 = 2;
-    let mut session = start(builder);
     let mut settled_rounds = 0;
     for _ in 0..MAX_ROUNDS {
-        wait_for_more(&mut session, ROUND);
+        wait_for_samples(session, ROUND);
         let warm_up = session.take_profile(Duration::ZERO).expect("a profile");
         // Without tables, frame pointers are followed, if there are any.
         let without_tables = [StackEnd::Unknown, StackEnd::BrokenFramePointer];
@@ -41,8 +51,12 @@ pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
             break;
         }
     }
-    wait_for_more(&mut session, samples);
-    session.stop().expect("a profile")
+}
+
+/// The profile up to now. The last one of a session has limited time to read symbols, which a busy machine exceeds; this one
+/// has as much as it takes.
+fn take(mut session: Session) -> Profile {
+    session.take_profile(Duration::ZERO).expect("a profile")
 }
 
 fn start(builder: Builder) -> Session {
@@ -50,12 +64,19 @@ fn start(builder: Builder) -> Session {
 }
 
 /// Waits until a session has taken this many samples more, or its target exits.
-fn wait_for_more(session: &mut Session, samples: u64) {
+///
+/// # Panics
+/// Panics if there is no sample for as long as the deadline.
+pub fn wait_for_samples(session: &mut Session, samples: u64) {
     const LOOK: Duration = Duration::from_millis(20);
-    let deadline = Instant::now() + DEADLINE;
-    let enough = session.progress().samples + samples;
-    while session.progress().samples < enough && session.wait(Some(LOOK)) == Ended::Elapsed {
-        assert!(Instant::now() < deadline, "{:?} in a minute", session.progress());
+    let (mut deadline, mut last) = (Instant::now() + DEADLINE, session.progress().samples);
+    let enough = last + samples;
+    while last < enough && session.wait(Some(LOOK)) == Ended::Elapsed {
+        let now = session.progress().samples;
+        if now > last {
+            (deadline, last) = (Instant::now() + DEADLINE, now);
+        }
+        assert!(Instant::now() < deadline, "{:?}, and no more in a minute", session.progress());
     }
 }
 

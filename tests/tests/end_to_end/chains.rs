@@ -7,7 +7,8 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_command, sample, sample_pid,
+    FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_beside_others, run_command, sample,
+    sample_pid,
 };
 
 use crate::NEARLY_ALL_PERCENT;
@@ -16,7 +17,7 @@ const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
 
 #[test]
 fn every_function_has_its_known_share_and_callers() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 4_000));
     stacks.assert_shares(&[("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)]);
@@ -24,75 +25,6 @@ fn every_function_has_its_known_share_and_callers() {
     assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
     assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", "round_of_work", "alpha"])));
     assert!(stacks.0.iter().all(|stack| stack.comm == "shares"));
-}
-
-#[test]
-fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("shares");
-    for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
-        let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
-        let ledger = profile.first_ledger();
-        assert!(ledger.adds_up(), "{ledger:?}");
-        assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
-        assert_eq!(ledger.reported, profile.total_value());
-        assert!(ledger.reported >= samples);
-        assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported);
-        let frames = profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len() as u64);
-        assert_eq!(ledger.symbolized_total() + ledger.unsymbolized_total(), frames.sum::<u64>());
-    }
-}
-
-#[test]
-fn samples_have_the_configured_frequency() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("shares");
-    let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
-    let cpu_before = workload.cpu_time();
-    session.wait(Some(Duration::from_secs(3)));
-    // Samples of the time around the two readings of the CPU time count as well.
-    let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
-    let profile = session.stop().unwrap();
-    let (header, samples) = (profile.header(), profile.total_value());
-    assert_eq!(profile.first_event().frequency_hz(), Some(1_000));
-    // A thread cannot have more samples than clock ticks of its CPU.
-    let ticks = header.duration_ns / 1_000_000;
-    assert!(samples <= ticks + ticks / 50, "{samples} samples in {ticks} ms");
-    assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time");
-    let mut times = profile.samples().iter().map(|sample| sample.time_ns);
-    assert!(times.all(|time_ns| time_ns <= header.duration_ns));
-}
-
-#[test]
-fn consecutive_profiles_of_a_session_contain_each_sample_once() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("shares");
-    let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
-    let cpu_before = workload.cpu_time();
-    let mut profiles: Vec<_> =
-        (0..4).map(|_| session.take_profile(Duration::from_millis(300)).unwrap()).collect();
-    let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
-    profiles.push(session.stop().unwrap());
-
-    let mut ticks = Vec::new();
-    for profile in &profiles {
-        assert!(
-            profile.ledger().adds_up() && profile.first_ledger().lost_total() == 0,
-            "{:?}",
-            profile.ledger()
-        );
-        let started_ns = profile.header().started_monotonic_ns;
-        ticks.extend(profile.samples().iter().map(|sample| (started_ns + sample.time_ns, sample.cpu)));
-    }
-    let samples = ticks.len() as u64;
-    ticks.sort_unstable();
-    ticks.dedup();
-    assert_eq!(ticks.len() as u64, samples, "a sample is in two profiles");
-    assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time: a gap");
-    for (before, after) in profiles.iter().zip(&profiles[1..]) {
-        let (before, after) = (before.header(), after.header());
-        assert_eq!(before.started_monotonic_ns + before.duration_ns, after.started_monotonic_ns);
-    }
 }
 
 /// The frames of the workload in a stack, without those of the standard library around them.
@@ -103,7 +35,7 @@ fn inlines_of(stack: &FoldedStack) -> Vec<&str> {
 
 #[test]
 fn inlined_functions_are_frames_when_enabled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("inlines");
     let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -123,7 +55,7 @@ fn inlined_functions_are_frames_when_enabled() {
 
 #[test]
 fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("inlines");
     let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 1_000));
     let whole = stacks.percent(|stack| inlines_of(stack) == ["main", "run", "outer"]);
@@ -132,7 +64,7 @@ fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
 
 #[test]
 fn frames_have_source_file_and_line_when_enabled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let source = std::fs::read_to_string(profiler_tests::file("workloads/inlines.rs")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
     let function_at =
@@ -165,40 +97,9 @@ fn frames_have_source_file_and_line_when_enabled() {
 }
 
 #[test]
-fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("stacks");
-    let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 40_000);
-    assert_eq!(profile.first_ledger().lost_total(), 0);
-    assert!(profile.ledger().adds_up());
-    let mut leaves = std::collections::HashSet::new();
-    for stack in FoldedStacks::from_profile(&profile).0 {
-        let digits: Vec<String> =
-            stack.frames.into_iter().filter(|frame| frame.starts_with("digit_")).collect();
-        if digits.len() == 21 {
-            leaves.insert(digits);
-        }
-    }
-    // Several timers tick at random times, so that some samples are of the same draw: 40,000 samples are of at least 25,000
-    // draws from 10,000 stacks, which leave 8 % of them undrawn.
-    assert!(leaves.len() > 8_000, "{} distinct stacks", leaves.len());
-    assert!(leaves.len() <= 10_000, "{} distinct stacks", leaves.len());
-}
-
-#[test]
-fn ten_thousand_distinct_stacks_take_little_memory() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("stacks");
-    let pid = workload.pid().to_string();
-    let run = run_command(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
-    assert_eq!(run.code(), 0, "{}", run.stderr);
-    assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
-}
-
-#[test]
 fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
     const KERNEL_LIMIT: usize = 127;
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("deep");
     let profile = sample(sample_pid(workload.pid()).unwind(Unwind::FramePointer), 500);
     let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
@@ -209,13 +110,13 @@ fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
         assert!(dives > KERNEL_LIMIT - 8 || stack.has("main"), "{stack:?}");
     }
     let pid = workload.pid().to_string();
-    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.3", "--unwind", "fp"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1", "--unwind", "fp"]));
     assert!(run.stderr.contains("depth limit"), "{}", run.stderr);
 }
 
 #[test]
 fn system_calls_have_symbolized_kernel_frames() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("syscalls");
     let profile = sample(sample_pid(workload.pid()), 1_000);
     let stacks = FoldedStacks::from_profile(&profile);
@@ -229,7 +130,7 @@ fn system_calls_have_symbolized_kernel_frames() {
 
 #[test]
 fn user_only_and_kernel_only_stacks_have_no_other_frames() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("syscalls");
     let kinds = |profile: &profiler::Profile| -> Vec<FrameKind> {
         let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
@@ -242,4 +143,109 @@ fn user_only_and_kernel_only_stacks_have_no_other_frames() {
     assert!(kinds(&kernel).iter().all(|kind| *kind == FrameKind::Kernel));
     assert!(FoldedStacks::from_profile(&kernel).percent(|stack| !stack.frames.is_empty()) > 80.0);
     assert!(kernel.ledger().adds_up() && user.ledger().adds_up());
+}
+
+mod measured {
+    use super::*;
+
+    #[test]
+    fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("shares");
+        for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
+            let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
+            let ledger = profile.first_ledger();
+            assert!(ledger.adds_up(), "{ledger:?}");
+            assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
+            assert_eq!(ledger.reported, profile.total_value());
+            assert!(ledger.reported >= samples);
+            assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported);
+            let frames =
+                profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len() as u64);
+            assert_eq!(ledger.symbolized_total() + ledger.unsymbolized_total(), frames.sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn samples_have_the_configured_frequency() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("shares");
+        let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
+        let cpu_before = workload.cpu_time();
+        session.wait(Some(Duration::from_secs(3)));
+        // Samples of the time around the two readings of the CPU time count as well.
+        let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
+        let profile = session.stop().unwrap();
+        let (header, samples) = (profile.header(), profile.total_value());
+        assert_eq!(profile.first_event().frequency_hz(), Some(1_000));
+        // A thread cannot have more samples than clock ticks of its CPU.
+        let ticks = header.duration_ns / 1_000_000;
+        assert!(samples <= ticks + ticks / 50, "{samples} samples in {ticks} ms");
+        assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time");
+        let mut times = profile.samples().iter().map(|sample| sample.time_ns);
+        assert!(times.all(|time_ns| time_ns <= header.duration_ns));
+    }
+
+    #[test]
+    fn consecutive_profiles_of_a_session_contain_each_sample_once() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("shares");
+        let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
+        let cpu_before = workload.cpu_time();
+        let mut profiles: Vec<_> =
+            (0..4).map(|_| session.take_profile(Duration::from_millis(300)).unwrap()).collect();
+        let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
+        profiles.push(session.stop().unwrap());
+
+        let mut ticks = Vec::new();
+        for profile in &profiles {
+            assert!(
+                profile.ledger().adds_up() && profile.first_ledger().lost_total() == 0,
+                "{:?}",
+                profile.ledger()
+            );
+            let started_ns = profile.header().started_monotonic_ns;
+            ticks.extend(profile.samples().iter().map(|sample| (started_ns + sample.time_ns, sample.cpu)));
+        }
+        let samples = ticks.len() as u64;
+        ticks.sort_unstable();
+        ticks.dedup();
+        assert_eq!(ticks.len() as u64, samples, "a sample is in two profiles");
+        assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time: a gap");
+        for (before, after) in profiles.iter().zip(&profiles[1..]) {
+            let (before, after) = (before.header(), after.header());
+            assert_eq!(before.started_monotonic_ns + before.duration_ns, after.started_monotonic_ns);
+        }
+    }
+
+    #[test]
+    fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("stacks");
+        let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 40_000);
+        assert_eq!(profile.first_ledger().lost_total(), 0);
+        assert!(profile.ledger().adds_up());
+        let mut leaves = std::collections::HashSet::new();
+        for stack in FoldedStacks::from_profile(&profile).0 {
+            let digits: Vec<String> =
+                stack.frames.into_iter().filter(|frame| frame.starts_with("digit_")).collect();
+            if digits.len() == 21 {
+                leaves.insert(digits);
+            }
+        }
+        // Several timers tick at random times, so that some samples are of the same draw: 40,000 samples are of at least 25,000
+        // draws from 10,000 stacks, which leave 8 % of them undrawn.
+        assert!(leaves.len() > 8_000, "{} distinct stacks", leaves.len());
+        assert!(leaves.len() <= 10_000, "{} distinct stacks", leaves.len());
+    }
+
+    #[test]
+    fn ten_thousand_distinct_stacks_take_little_memory() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("stacks");
+        let pid = workload.pid().to_string();
+        let run = run_command(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
+    }
 }

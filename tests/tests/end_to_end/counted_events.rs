@@ -8,7 +8,7 @@ use profiler::{
     Builder, CountedEvent, ErrorKind, Profile, Profiler, Target,
     profile::{EventId, Sample, Sampling},
 };
-use profiler_tests::{Workload, measure_alone, workload_path};
+use profiler_tests::{Workload, measure_alone, run_beside_others, wait_for_samples, workload_path};
 
 fn event(name: &str) -> CountedEvent {
     name.parse().unwrap()
@@ -49,47 +49,8 @@ fn below(profile: &Profile, event: &str, function: &str) -> u64 {
 }
 
 #[test]
-fn occurrences_are_exactly_as_many_as_the_program_counted() {
-    let Some(_lock) = measure_alone() else { return };
-    let (profile, counts) = run("exact", |builder| {
-        ["page-faults", "raw_syscalls:sys_enter", "signal:signal_generate", "context-switches"]
-            .into_iter()
-            .fold(builder.max_overhead_percent(100.0), |builder, name| builder.counted_event(event(name)))
-    });
-    for ledger in &profile.ledger().events {
-        assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
-    }
-    let found = |event, function| (below(&profile, event, function), counts[function]);
-    let (faults, expected) = found("page-faults", "touch_pages");
-    assert_eq!(faults, expected, "page faults");
-    let (signals, expected) = found("signal:signal_generate", "raise_signals");
-    assert_eq!(signals, expected, "signals");
-    // A first call of a function of the C library has system calls of the dynamic linker.
-    let (calls, expected) = found("raw_syscalls:sys_enter", "call_getppid");
-    assert_eq!(calls, expected, "system calls");
-    let (switches, expected) = found("context-switches", "switch_away");
-    assert_eq!(switches, expected, "context switches");
-}
-
-#[test]
-fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
-    let Some(_lock) = measure_alone() else { return };
-    let limited =
-        |builder: Builder| builder.max_overhead_percent(0.5).counted_event(event("raw_syscalls:sys_enter"));
-    let (profile, counts) = run("limited", limited);
-    let ledger = profile.first_ledger();
-    assert!(ledger.due >= counts["call_getppid"] + counts["raise_signals"], "{ledger:?}");
-    assert!((profile.samples().len() as u64) < ledger.due / 2, "the limit is not reached: {ledger:?}");
-    let share = ledger.lost_total() as f64 / ledger.due as f64;
-    assert!(share < 0.01, "{share} are lost: {ledger:?}");
-    let getppid = below(&profile, "raw_syscalls:sys_enter", "call_getppid") as f64;
-    let ratio = getppid / counts["call_getppid"] as f64;
-    assert!((0.9..1.1).contains(&ratio), "{ratio}");
-}
-
-#[test]
 fn every_nth_occurrence_stands_for_n() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let hundredth = event("page-faults").every(NonZeroU64::new(100).unwrap());
     let every_hundredth = |builder: Builder| builder.max_overhead_percent(100.0).counted_event(hundredth);
     let (profile, counts) = run("hundredth", every_hundredth);
@@ -103,7 +64,7 @@ fn every_nth_occurrence_stands_for_n() {
 #[test]
 fn a_condition_selects_and_a_weight_sums() {
     const GETPPID: u64 = 110;
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let condition = format!("id == {GETPPID}").parse().unwrap();
     let (profile, counts) = run("condition", |builder| {
         let sum_of_ids = event("raw_syscalls:sys_enter").weighted_by("id").only_where(condition);
@@ -117,7 +78,7 @@ fn a_condition_selects_and_a_weight_sums() {
 
 #[test]
 fn every_nth_run_of_a_program_stands_for_n() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let (profile, counts) = run("nth", |builder| {
         let hundredth = event("signal:signal_generate").every(NonZeroU64::new(100).unwrap());
         builder.max_overhead_percent(100.0).counted_event(hundredth)
@@ -130,7 +91,7 @@ fn every_nth_run_of_a_program_stands_for_n() {
 
 #[test]
 fn calls_and_returns_of_a_function_are_counted_by_probes() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = workload_path("occurrences");
     let names = ["uprobe", "uretprobe"].map(|kind| format!("{kind}:{}:called", program.display()));
     let (profile, counts) = run("probes", |builder| {
@@ -149,7 +110,7 @@ fn calls_and_returns_of_a_function_are_counted_by_probes() {
 
 #[test]
 fn each_place_of_a_static_probe_is_counted_and_its_semaphore_is_set() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = workload_path("occurrences");
     let names = ["pass", "watched"].map(|name| format!("usdt:{}:occurrences:{name}", program.display()));
     let (profile, counts) = run("static_probes", |builder| {
@@ -170,7 +131,7 @@ fn each_place_of_a_static_probe_is_counted_and_its_semaphore_is_set() {
 
 #[test]
 fn an_argument_of_a_static_probe_is_read_at_the_operand_of_each_place() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let name = format!("usdt:{}:occurrences:pass", workload_path("occurrences").display());
     let (profile, counts) = run("operands", |builder| {
         let sum = event(&name).weighted_by("arg1").only_where("arg1 >= 0".parse().unwrap());
@@ -183,25 +144,9 @@ fn an_argument_of_a_static_probe_is_read_at_the_operand_of_each_place() {
 }
 
 #[test]
-fn a_system_call_is_counted_at_its_entry_and_at_its_exit() {
-    let Some(_lock) = measure_alone() else { return };
-    let names = ["syscalls:sys_enter_getppid", "syscalls:sys_exit_getppid", "syscalls:sys_enter_tgkill"];
-    let (profile, counts) = run("system_calls", |builder| {
-        let builder = builder.max_overhead_percent(100.0);
-        names.into_iter().fold(builder, |builder, name| builder.counted_event(event(name)))
-    });
-    let functions = ["call_getppid", "call_getppid", "raise_signals"];
-    for ((name, function), ledger) in names.into_iter().zip(functions).zip(&profile.ledger().events) {
-        assert_eq!(ledger.lost_total(), 0, "{name}: {ledger:?}");
-        assert_eq!(below(&profile, name, function), counts[function], "{name}");
-        assert_eq!(ledger.due, counts[function], "{name}: other calls are counted");
-    }
-}
-
-#[test]
 fn a_condition_and_a_weight_apply_to_a_system_call() {
     const LARGE_BYTES: u64 = 50;
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let condition = format!("arg3 > {LARGE_BYTES}").parse().unwrap();
     let (profile, counts) = run("bytes", |builder| {
         let bytes = event("syscalls:sys_exit_write").weighted_by("ret").only_where(condition);
@@ -213,30 +158,13 @@ fn a_condition_and_a_weight_apply_to_a_system_call() {
 }
 
 #[test]
-fn cpu_samples_and_events_are_in_one_profile() {
-    let Some(_lock) = measure_alone() else { return };
-    let (profile, counts) = run("beside", |builder| {
-        builder
-            .cpu_samples(true)
-            .frequency_hz(999)
-            .max_overhead_percent(100.0)
-            .counted_event(event("minor-faults"))
-    });
-    let names: Vec<_> = profile.events().map(|event| event.name.as_str()).collect();
-    assert_eq!(names, ["cpu-clock", "minor-faults"]);
-    // A tick that interrupts the handling of a fault is missed, and no fault within the handling of a tick is.
-    assert_eq!(below(&profile, "minor-faults", "touch_pages"), counts["touch_pages"]);
-    assert!(profile.samples_of(EventId::FIRST).count() > 10, "{:?}", profile.ledger());
-}
-
-#[test]
 fn page_faults_have_managed_stacks() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::dotnet("9.0", "memory");
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).cpu_samples(false);
     let builder = builder.max_overhead_percent(100.0).counted_event(event("page-faults"));
     let mut session = builder.build().unwrap().start().unwrap();
-    session.wait(Some(std::time::Duration::from_secs(2)));
+    wait_for_samples(&mut session, 1_000);
     let profile = session.stop().unwrap();
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
     let is_managed = |sample: &&Sample| {
@@ -250,7 +178,7 @@ fn page_faults_have_managed_stacks() {
 
 #[test]
 fn an_event_that_this_machine_lacks_is_an_error_that_says_so() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let start = |name: &str| {
         let builder = Profiler::builder().target(Target::Everything).cpu_samples(false);
         builder.counted_event(event(name)).build().unwrap().start()
@@ -262,5 +190,82 @@ fn an_event_that_this_machine_lacks_is_an_error_that_says_so() {
     if let Err(error) = start("cache-misses") {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("no hardware counter for `cache-misses`"), "{error}");
+    }
+}
+
+mod measured {
+    use super::*;
+
+    #[test]
+    fn occurrences_are_exactly_as_many_as_the_program_counted() {
+        let Some(_lock) = measure_alone() else { return };
+        let (profile, counts) = run("exact", |builder| {
+            ["page-faults", "raw_syscalls:sys_enter", "signal:signal_generate", "context-switches"]
+                .into_iter()
+                .fold(builder.max_overhead_percent(100.0), |builder, name| builder.counted_event(event(name)))
+        });
+        for ledger in &profile.ledger().events {
+            assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
+        }
+        let found = |event, function| (below(&profile, event, function), counts[function]);
+        let (faults, expected) = found("page-faults", "touch_pages");
+        assert_eq!(faults, expected, "page faults");
+        let (signals, expected) = found("signal:signal_generate", "raise_signals");
+        assert_eq!(signals, expected, "signals");
+        // A first call of a function of the C library has system calls of the dynamic linker.
+        let (calls, expected) = found("raw_syscalls:sys_enter", "call_getppid");
+        assert_eq!(calls, expected, "system calls");
+        let (switches, expected) = found("context-switches", "switch_away");
+        assert_eq!(switches, expected, "context switches");
+    }
+
+    #[test]
+    fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
+        let Some(_lock) = measure_alone() else { return };
+        let limited = |builder: Builder| {
+            builder.max_overhead_percent(0.5).counted_event(event("raw_syscalls:sys_enter"))
+        };
+        let (profile, counts) = run("limited", limited);
+        let ledger = profile.first_ledger();
+        assert!(ledger.due >= counts["call_getppid"] + counts["raise_signals"], "{ledger:?}");
+        assert!((profile.samples().len() as u64) < ledger.due / 2, "the limit is not reached: {ledger:?}");
+        let share = ledger.lost_total() as f64 / ledger.due as f64;
+        assert!(share < 0.01, "{share} are lost: {ledger:?}");
+        let getppid = below(&profile, "raw_syscalls:sys_enter", "call_getppid") as f64;
+        let ratio = getppid / counts["call_getppid"] as f64;
+        assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_system_call_is_counted_at_its_entry_and_at_its_exit() {
+        let Some(_lock) = measure_alone() else { return };
+        let names = ["syscalls:sys_enter_getppid", "syscalls:sys_exit_getppid", "syscalls:sys_enter_tgkill"];
+        let (profile, counts) = run("system_calls", |builder| {
+            let builder = builder.max_overhead_percent(100.0);
+            names.into_iter().fold(builder, |builder, name| builder.counted_event(event(name)))
+        });
+        let functions = ["call_getppid", "call_getppid", "raise_signals"];
+        for ((name, function), ledger) in names.into_iter().zip(functions).zip(&profile.ledger().events) {
+            assert_eq!(ledger.lost_total(), 0, "{name}: {ledger:?}");
+            assert_eq!(below(&profile, name, function), counts[function], "{name}");
+            assert_eq!(ledger.due, counts[function], "{name}: other calls are counted");
+        }
+    }
+
+    #[test]
+    fn cpu_samples_and_events_are_in_one_profile() {
+        let Some(_lock) = measure_alone() else { return };
+        let (profile, counts) = run("beside", |builder| {
+            builder
+                .cpu_samples(true)
+                .frequency_hz(999)
+                .max_overhead_percent(100.0)
+                .counted_event(event("minor-faults"))
+        });
+        let names: Vec<_> = profile.events().map(|event| event.name.as_str()).collect();
+        assert_eq!(names, ["cpu-clock", "minor-faults"]);
+        // A tick that interrupts the handling of a fault is missed, and no fault within the handling of a tick is.
+        assert_eq!(below(&profile, "minor-faults", "touch_pages"), counts["touch_pages"]);
+        assert!(profile.samples_of(EventId::FIRST).count() > 10, "{:?}", profile.ledger());
     }
 }

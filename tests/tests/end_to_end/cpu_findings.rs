@@ -1,12 +1,12 @@
 //! Tests findings on CPU time: programs that each spend it in one way that is not their work, and a healthy one.
 
-use std::{ffi::OsString, time::Duration};
+use std::ffi::OsString;
 
 use profiler::{
     Profile, Profiler, Target,
     profile::{FindingKind, Sampling},
 };
-use profiler_tests::{Workload, measure_alone, sample, sample_pid, workload_path};
+use profiler_tests::{Workload, run_beside_others, sample, sample_pid, workload_path};
 
 const SAMPLES: u64 = 1_000;
 
@@ -29,7 +29,7 @@ fn assert_found(what: &str, profile: &Profile, kind: FindingKind, activity: &str
 #[test]
 fn a_dotnet_start_that_compiles_is_found() {
     const NO_TIME: &str = "0";
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in ["8.0", "9.0"] {
         let words = ["env", "PERF_MAP=0", "DOTNET_ReadyToRun=0"].map(OsString::from);
         let mut command = words.to_vec();
@@ -46,7 +46,7 @@ fn a_dotnet_start_that_compiles_is_found() {
 
 #[test]
 fn a_process_that_collects_garbage_is_found() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "8.0", "9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "collect");
         let profile = sample(sample_pid(workload.pid()), SAMPLES);
@@ -57,33 +57,33 @@ fn a_process_that_collects_garbage_is_found() {
 #[test]
 fn a_process_that_spins_is_found() {
     const SPINS: &str = "spins until another thread proceeds";
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "spin");
         let profile = sample(sample_pid(workload.pid()), SAMPLES);
         assert_found(program, &profile, FindingKind::Spinning, SPINS);
     }
-    let workload = Workload::start_with("convoy", &["60", "spin"]);
+    let workload = Workload::start_with("convoy", &["600", "spin"]);
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("CPU samples", &profile, FindingKind::Spinning, SPINS);
     // Samples on a CPU are part of the event of wall-clock samples.
     let builder = sample_pid(workload.pid()).wall_clock_hz(99).cpu_samples(false);
-    let profile = builder.build().unwrap().start().unwrap().run_for(Duration::from_secs(3)).unwrap();
+    let profile = sample(builder, SAMPLES);
     assert_eq!(profile.first_event().sampling, Sampling::Frequency(99));
     assert_found("wall-clock samples", &profile, FindingKind::Spinning, SPINS);
 }
 
 #[test]
 fn a_process_that_maps_memory_again_and_again_is_found() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start_with("teardown", &["60", "map"]);
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start_with("teardown", &["600", "map"]);
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("teardown", &profile, FindingKind::PageFaults, "handles page faults");
 }
 
 #[test]
 fn healthy_native_programs_have_no_finding() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in ["shares", "chain", "syscalls"] {
         let workload = Workload::start(program);
         let profile = sample(sample_pid(workload.pid()), SAMPLES);

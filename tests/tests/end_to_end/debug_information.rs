@@ -32,7 +32,7 @@ fn compile(folder: &Path, name: &str, flags: &[&str]) {
 }
 
 fn profile(program: &Path) -> Profile {
-    let workload = Workload::run(Command::new(program).arg("60"));
+    let workload = Workload::run(Command::new(program).arg("600"));
     sample(sample_pid(workload.pid()).inlines(true).lines(true), 500)
 }
 

@@ -32,7 +32,7 @@ impl Findings {
 }
 
 fn single_file(program: &str) -> Workload {
-    Workload::run(Command::new(workload_path("dotnet").join(program)).args(["cpu", "60"]))
+    Workload::run(Command::new(workload_path("dotnet").join(program)).args(["cpu", "600"]))
 }
 
 #[test]
@@ -96,6 +96,6 @@ fn doctor_reports_no_managed_frames_for_a_native_process() {
 #[test]
 fn doctor_reports_unsymbolized_jit_code_without_a_perf_map() {
     let Some(_lock) = run_beside_others() else { return };
-    let findings = Findings::new(&Workload::start_with("jit", &["60", "none"]));
+    let findings = Findings::new(&Workload::start_with("jit", &["600", "none"]));
     findings.assert("JIT frames", "degraded  no perf map and no jitdump");
 }

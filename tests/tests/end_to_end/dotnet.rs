@@ -4,10 +4,11 @@ use std::{path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{FrameKind, SymbolSource, Symbolization},
+    profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    CPU_SHARES, FoldedStacks, Workload, await_optimized, measure_alone, run_beside_others, sample, sample_pid,
+    CPU_SHARES, FoldedStacks, Workload, await_optimized, run_beside_others, sample, sample_pid,
+    wait_for_samples, wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -39,7 +40,7 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 
 #[test]
 fn managed_methods_have_symbols_shares_and_callers() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let profile = sample(sample_pid(start(version).pid()), 4_000);
         let ledger = profile.first_ledger();
@@ -60,7 +61,7 @@ fn stacks_have_managed_native_and_kernel_frames() {
     for version in VERSIONS {
         // The runtime itself collects garbage and compiles methods.
         let workload = Workload::dotnet(version, "dynamic");
-        let profile = sample(sample_pid(workload.pid()), 4_000);
+        let profile = sample(sample_pid(workload.pid()), 2_000);
         assert!(profile.ledger().adds_up());
         let stacks = FoldedStacks::from_profile(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
@@ -86,16 +87,25 @@ fn stacks_have_managed_native_and_kernel_frames() {
     }
 }
 
+fn precompiled_frames(profile: &Profile) -> Vec<&Frame> {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect()
+}
+
 #[test]
 fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
     let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
-        let profile = sample(sample_pid(workload.pid()), 3_000);
-        let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
-        let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
-        let precompiled: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect();
-        assert!(precompiled.len() > 3_000, "{version}: {}", precompiled.len());
+        // In its first seconds, a runtime loads assemblies and compiles methods.
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let profile = wait_until("samples of precompiled methods", || {
+            wait_for_samples(&mut session, 1_000);
+            let profile = session.take_profile(Duration::ZERO).unwrap();
+            (precompiled_frames(&profile).len() > 1_000).then_some(profile)
+        });
+        let precompiled = precompiled_frames(&profile);
         for frame in precompiled {
             assert_eq!(
                 frame.symbolization,
@@ -127,12 +137,15 @@ fn a_perf_map_in_the_folder_of_the_environment_is_found() {
 
 #[test]
 fn methods_compiled_while_sampling_are_symbolized() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
+    const SAMPLES_OF_THE_LAST_TIER: u64 = 500;
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = Workload::run(&mut command(version));
-        let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        let profile = session.run_for(Duration::from_secs(2)).unwrap();
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        await_optimized(Path::new(&format!("/tmp/perf-{}.map", workload.pid())));
+        wait_for_samples(&mut session, SAMPLES_OF_THE_LAST_TIER);
+        let profile = session.stop().unwrap();
         let named = named_percent_of_jit(&profile);
         assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.first_ledger().unsymbolized);
     }

@@ -4,15 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    time::{Duration, Instant},
 };
 
 use profiler::{
     Profile, Profiler, Target,
     profile::{Frame, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, measure_alone, run_beside_others, sample};
-use rustix::time::{ClockId, clock_gettime};
+use profiler_tests::{Workload, measure_alone, run_beside_others, sample, wait_for_samples};
 
 const IMAGE: &str = "System.Private.CoreLib.dll";
 const SAMPLES: u64 = 2_000;
@@ -73,14 +71,8 @@ fn image_with_huge_counts() -> Vec<u8> {
     image
 }
 
-/// The CPU time of this process, which includes the profiler.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
-}
-
 fn start_liar(image: &Path) -> Workload {
-    Workload::start_with("false_runtime", &["60", image.to_str().unwrap()])
+    Workload::start_with("false_runtime", &["600", image.to_str().unwrap()])
 }
 
 /// The frames of a process, by the file of their module, with the names of functions.
@@ -138,27 +130,45 @@ fn false_helpers_in_the_memory_of_a_process_give_wrong_names_to_its_own_runtime_
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
 }
 
-#[test]
-fn reading_the_memory_of_a_process_with_huge_counts_is_bounded() {
-    /// Beyond the time of an honest process. Reading two million cells takes 190 ms of CPU time.
-    const MAX_ADDITIONAL: Duration = Duration::from_millis(100);
-    const MAX_ADDITIONAL_CPU: Duration = Duration::from_millis(100);
-    let Some(_lock) = measure_alone() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let image = directory.path().join(IMAGE);
-    std::fs::write(&image, image_with_huge_counts()).unwrap();
-    let cost = |workload: &Workload| {
-        let target = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(199);
-        let cpu_begin = cpu_time();
-        let mut session = target.build().unwrap().start().unwrap();
-        session.wait(Some(Duration::from_secs(3)));
-        let begin = Instant::now();
-        session.stop().unwrap();
-        (begin.elapsed(), cpu_time() - cpu_begin)
-    };
-    let honest = cost(&Workload::start("false_runtime"));
-    let liar = cost(&start_liar(&image));
-    println!("end of the profile, CPU time: liar {liar:?}, honest {honest:?}");
-    assert!(liar.0 < honest.0 + MAX_ADDITIONAL, "{liar:?} {honest:?}");
-    assert!(liar.1 < honest.1 + MAX_ADDITIONAL_CPU, "{liar:?} {honest:?}");
+mod measured {
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::*;
+    use crate::dotnet_memory_search::core_library_time;
+
+    /// The CPU time of this process, which includes the profiler.
+    fn cpu_time() -> Duration {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+    }
+
+    #[test]
+    fn reading_the_memory_of_a_process_with_huge_counts_is_bounded() {
+        /// Beyond the CPU time of an honest process, in times of that for the core library, which has 10,000 cells. A limit of
+        /// 256 Ki cells takes 26 times as long, and two million cells 200 times.
+        const MAX_ADDITIONAL_RATIO: f64 = 80.0;
+        const PROCESSES: usize = 3;
+        const SAMPLES: u64 = 100;
+        let Some(_lock) = measure_alone() else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join(IMAGE);
+        std::fs::write(&image, image_with_huge_counts()).unwrap();
+        let cost = |workload: &Workload| {
+            let target = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(199);
+            let begin = cpu_time();
+            let mut session = target.build().unwrap().start().unwrap();
+            wait_for_samples(&mut session, SAMPLES);
+            session.stop().unwrap();
+            cpu_time() - begin
+        };
+        // Other processes of the machine can only add to the time.
+        let least = |start: &dyn Fn() -> Workload| (0..PROCESSES).map(|_| cost(&start())).min().unwrap();
+        let (honest, liar) = (least(&|| Workload::start("false_runtime")), least(&|| start_liar(&image)));
+        let unit = core_library_time();
+        let ratio = liar.saturating_sub(honest).as_secs_f64() / unit.as_secs_f64();
+        println!("CPU time: liar {liar:?}, honest {honest:?}, {ratio:.1} times {unit:?}");
+        assert!(ratio < MAX_ADDITIONAL_RATIO, "{liar:?}, {honest:?}, {unit:?}");
+    }
 }

@@ -14,7 +14,7 @@ use profiler_dotnet_symbols::eventpipe::{
 };
 use profiler_tests::{Workload, profiler, run_beside_others, run_command, start_sampling};
 
-use crate::dotnet_events::await_sessions;
+use crate::dotnet_events::{await_sessions, interrupt};
 
 /// The provider of the events of a rundown.
 const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
@@ -85,11 +85,12 @@ fn the_file_has_the_events_of_the_profile_as_the_runtime_sent_them() {
         let mut workload = Workload::dotnet_program(program, "events");
         let before = workload.sockets();
         let pid = workload.pid().to_string();
-        let mut command = profiler(&["-p", &pid, "-d", "5", "--events", "default", "-o"]);
+        let mut command = profiler(&["-p", &pid, "--events", "default", "-o"]);
         let run = start_sampling(command.arg(&nettrace).arg("-o").arg(&recording).stdout(Stdio::piped()));
         await_sessions(&workload, before);
         workload.write_line("go");
         workload.wait_for("done ");
+        interrupt(&run);
         let output = run.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success() && output.stdout.is_empty(), "{program}: {stderr}");
@@ -121,11 +122,12 @@ fn a_file_without_stacks_has_no_rundown() {
     let mut workload = Workload::dotnet_program("9.0", "events");
     let before = workload.sockets();
     let pid = workload.pid().to_string();
-    let mut command = profiler(&["-q", "-p", &pid, "-d", "4", "--events", "gc", "-o"]);
+    let mut command = profiler(&["-q", "-p", &pid, "--events", "gc", "-o"]);
     let run = start_sampling(command.arg(&nettrace).stdout(Stdio::piped()));
     await_sessions(&workload, before);
     workload.write_line("go");
     workload.wait_for("done ");
+    interrupt(&run);
     let output = run.wait_with_output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "nothing is written to standard output");
     let file = NettraceFile::read(&fs::read(&nettrace).unwrap());

@@ -38,7 +38,7 @@ struct Measurement {
 impl Measurement {
     fn start(sets: &[EventSet]) -> Self {
         let mut command = Command::new(workload_path("dotnet/run"));
-        let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
+        let mut server = Workload::run(command.args(["aspnet", "serve", "600"]).env("PERF_MAP", "0"));
         let port = server.wait_for("port ").trim().parse().unwrap();
         let before = server.sockets();
         let builder = sample_pid(server.pid()).runtime_events(sets.iter().copied());

@@ -8,11 +8,11 @@ use profiler::{
     profile::{EventId, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState},
 };
 use profiler_tests::{
-    Workload, aspnet, measure_alone, profiler, run_command, sample_pid, wait_until, workload_path,
+    Workload, aspnet, profiler, run_beside_others, run_command, sample_pid, wait_until, workload_path,
 };
 
 const WALL_HZ: u64 = 49;
-const SECONDS: f64 = 4.0;
+const SECONDS: f64 = 2.5;
 
 /// The threads of a .NET program without a pool.
 const RUNTIME_THREADS: usize = 12;
@@ -58,14 +58,14 @@ fn assert_whole_and_named(program: &str, profile: &Profile) {
             whole += sample.value;
         }
     }
-    assert!(waiting > 200, "{program}: {waiting} ticks");
+    assert!(waiting > 100, "{program}: {waiting} ticks");
     assert!(whole * 100 >= waiting * 99, "{program}: {whole} of {waiting} stacks reach their root");
     assert!(named * 1000 >= frames * 995, "{program}: {named} of {frames} frames have names");
 }
 
 #[test]
 fn threads_that_queue_for_one_lock_are_a_convoy() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let profile = wall_profile(&Workload::start("convoy"));
     let [(kind, text)] = &findings(&profile)[..] else { panic!("{:?}", profile.findings()) };
     assert_eq!(*kind, FindingKind::LockConvoy);
@@ -74,8 +74,8 @@ fn threads_that_queue_for_one_lock_are_a_convoy() {
 
 #[test]
 fn threads_with_locks_of_their_own_are_no_convoy() {
-    let Some(_lock) = measure_alone() else { return };
-    let profile = wall_profile(&Workload::start_with("convoy", &["60", "apart"]));
+    let Some(_lock) = run_beside_others() else { return };
+    let profile = wall_profile(&Workload::start_with("convoy", &["600", "apart"]));
     assert!(profile.total_value() > 1_000);
     assert_eq!(findings(&profile), []);
 }
@@ -95,7 +95,7 @@ fn await_standstill(workload: &Workload) {
 
 #[test]
 fn threads_that_wait_for_locks_of_each_other_are_a_deadlock() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut workload = Workload::start("deadlock");
     workload.write_line("");
     await_standstill(&workload);
@@ -111,7 +111,7 @@ fn threads_that_wait_for_locks_of_each_other_are_a_deadlock() {
 
 #[test]
 fn a_pool_that_is_starved_by_sync_over_async_is_found() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in DOTNET_PROGRAMS {
         let workload = Workload::dotnet_program(program, "starve");
         await_threads(&workload, RUNTIME_THREADS + 3);
@@ -129,7 +129,7 @@ fn a_pool_that_is_starved_by_sync_over_async_is_found() {
 
 #[test]
 fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let locks = "wait for the lock in Workload.Ledger.Add (";
     let deadlock =
         "2 threads wait for locks, most in Workload.Account.Transfer, and none gets one in the last ";
@@ -153,7 +153,7 @@ fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
 /// The runtime of version 3.1 has symbols. Those of the others are stripped.
 #[test]
 fn threads_that_wait_for_collections_are_found() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     for program in DOTNET_PROGRAMS {
         let profile = wall_profile(&Workload::dotnet_program(program, "storm"));
         let kinds: Vec<_> = findings(&profile).into_iter().map(|(kind, _)| kind).collect();
@@ -164,9 +164,9 @@ fn threads_that_wait_for_collections_are_found() {
 /// A server whose requests take 100 ms without a thread.
 #[test]
 fn a_healthy_server_has_no_finding_and_all_of_its_threads_are_idle() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut command = Command::new(workload_path("dotnet/run"));
-    let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "600"]).env("PERF_MAP", "0"));
     let port = server.wait_for("port ");
     aspnet::warm_up(&port, &["/sleep"]);
     let _load = aspnet::load(&port, 16, &["/sleep"]);
@@ -195,7 +195,7 @@ fn a_healthy_server_has_no_finding_and_all_of_its_threads_are_idle() {
 
 #[test]
 fn pictures_hide_idle_threads_and_data_has_them() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("convoy");
     let pid = workload.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -210,8 +210,9 @@ fn pictures_hide_idle_threads_and_data_has_them() {
     let (in_picture, in_data, summary) = run(&[]);
     assert!(!in_picture && in_data, "{summary}");
     assert!(summary.contains(" samples of idle threads are hidden (--show-idle)\n"), "{summary}");
-    let last = summary.lines().last().unwrap();
-    assert!(last.contains("wait for the lock in append ("), "the finding is the last line: {summary}");
+    // On a busy machine, that of the run queue is another one.
+    let (_, findings) = summary.split_once("(--show-idle)\n").unwrap();
+    assert!(findings.contains("wait for the lock in append ("), "the findings are the last lines: {summary}");
     let (in_picture, in_data, summary) = run(&["--show-idle"]);
     assert!(in_picture && in_data && !summary.contains("hidden"), "{summary}");
 }

@@ -2,9 +2,7 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf, process::Command};
 
-use profiler_tests::{
-    Outcome, Workload, measure_alone, profiler, run_beside_others, run_command, workload_path,
-};
+use profiler_tests::{Outcome, Workload, profiler, run_beside_others, run_command, workload_path};
 use tempfile::TempDir;
 
 /// Sets the title of the terminal, deletes the screen, begins a line, is not UTF-8.
@@ -27,7 +25,7 @@ impl HostileProgram {
     }
 
     fn start(&self) -> Workload {
-        Workload::run(Command::new(&self.path).arg("60").env("TMPDIR", OsStr::from_bytes(HOSTILE)))
+        Workload::run(Command::new(&self.path).arg("600").env("TMPDIR", OsStr::from_bytes(HOSTILE)))
     }
 }
 
@@ -51,7 +49,7 @@ fn the_report_of_the_doctor_on_a_process_is_escaped() {
 
 #[test]
 fn log_lines_and_the_summary_of_a_profile_are_escaped() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = HostileProgram::new();
     let workload = program.start();
     let pid = workload.pid().to_string();
