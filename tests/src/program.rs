@@ -22,6 +22,8 @@ pub struct Outcome {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+    /// The bytes that its system calls have read: `rchar` of proc_pid_io(5).
+    pub read_bytes: u64,
 }
 
 impl Outcome {
@@ -74,11 +76,20 @@ pub fn run_command(command: &mut Command) -> Outcome {
     if !has_ended {
         child.kill().expect("a child can be killed");
     }
+    let read_bytes = read_bytes(child.id());
     let status = child.wait().expect("a child can be waited for");
     let text = |reader: Option<JoinHandle<String>>| reader.map(|reader| reader.join().expect("a reader"));
     let [stdout, stderr] = [stdout, stderr].map(|reader| text(reader).unwrap_or_default());
     assert!(has_ended, "{command:?} hangs; it said:\n{stderr}");
-    Outcome { status, stdout, stderr }
+    Outcome { status, stdout, stderr, read_bytes }
+}
+
+/// The bytes that a process has read which was not collected yet.
+fn read_bytes(pid: u32) -> u64 {
+    let statistics = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let bytes = statistics.lines().find_map(|line| line.strip_prefix("rchar: "));
+    // A process of another user can hide them.
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or_default()
 }
 
 /// Peak memory of the program in MB while it profiles a small process: most of it is the code of the debug build.

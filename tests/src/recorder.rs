@@ -1,7 +1,7 @@
 //! A running `profiler record`.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
@@ -79,7 +79,14 @@ impl Recorder {
     /// Panics if its lines are no text.
     #[must_use]
     pub fn end(mut self) -> (Vec<String>, Option<i32>) {
-        let lines = self.lines.lines().map(|line| line.expect("lines are text")).collect();
+        let lines = self.lines.by_ref().lines().map(|line| line.expect("lines are text")).collect();
         (lines, self.child.wait().expect("it was started").code())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // It has ended unless the test failed.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }

@@ -16,7 +16,7 @@ pub struct Sysctl {
 }
 
 impl Sysctl {
-    /// Sets `kernel.NAME` for the whole machine: privileged tests run one after the other.
+    /// Sets `kernel.NAME` for the whole machine: the test has to run alone, below a module `measured`.
     ///
     /// # Panics
     /// Panics if the kernel has no such setting or rejects the value.

@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use crate::deadline::{ends_within, wait_until};
+use crate::deadline::{DEADLINE, ends_within, wait_until};
 
-/// How long a workload may run after its input was closed.
-const EXIT_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a workload may run after its input was closed where nothing asks how it exits.
+const EXIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a workload runs whose input is not closed, seconds: longer than any test.
+const LIFETIME_SECONDS: &str = "600";
 
 /// The path of a built workload.
 ///
@@ -45,10 +48,10 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Starts a workload that runs for at most a minute.
+    /// Starts a workload that runs until it is stopped.
     #[must_use]
     pub fn start(name: &str) -> Self {
-        Self::start_with(name, &["60"])
+        Self::start_with(name, &[LIFETIME_SECONDS])
     }
 
     /// Starts a workload with these arguments.
@@ -60,7 +63,13 @@ impl Workload {
     /// Starts a workload with a low priority, so that the test can start a session beside its threads.
     #[must_use]
     pub fn start_nice(name: &str) -> Self {
-        Self::run(Command::new("nice").args(["-n", "19"]).arg(workload_path(name)).arg("60"))
+        Self::run(Command::new("nice").args(["-n", "19"]).arg(workload_path(name)).arg(LIFETIME_SECONDS))
+    }
+
+    /// Starts a workload with a high priority: it has most of a CPU, however many other programs run.
+    #[must_use]
+    pub fn start_first(name: &str) -> Self {
+        Self::run(Command::new("nice").args(["-n", "-20"]).arg(workload_path(name)).arg(LIFETIME_SECONDS))
     }
 
     /// Starts the .NET workload with this version of the runtime.
@@ -74,7 +83,9 @@ impl Workload {
     #[must_use]
     pub fn dotnet_program(program: &str, mode: &str) -> Self {
         if program.starts_with("single-file") {
-            return Self::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]));
+            return Self::run(
+                Command::new(workload_path("dotnet").join(program)).args([mode, LIFETIME_SECONDS]),
+            );
         }
         Self::run(Self::dotnet_command(program, mode).env("PERF_MAP", "0"))
     }
@@ -83,7 +94,7 @@ impl Workload {
     #[must_use]
     pub fn dotnet_command(version: &str, mode: &str) -> Command {
         let mut command = Command::new(workload_path("dotnet/run"));
-        command.args([version, mode, "60"]);
+        command.args([version, mode, LIFETIME_SECONDS]);
         command
     }
 
@@ -175,15 +186,16 @@ impl Workload {
     /// Closes the input of the process and waits until it exits.
     ///
     /// # Panics
-    /// Panics if waiting fails.
+    /// Panics if waiting fails, or if it does not exit by the deadline.
     pub fn end(mut self) -> ExitStatus {
-        self.stop();
+        self.input = None;
+        assert!(ends_within(&self.child, DEADLINE), "the workload does not exit");
         self.child.wait().expect("a child can be waited for")
     }
 
     fn stop(&mut self) {
         self.input = None;
-        if !ends_within(&self.child, EXIT_DEADLINE) {
+        if !ends_within(&self.child, EXIT_LIMIT) {
             self.child.kill().expect("a child can be killed");
         }
     }

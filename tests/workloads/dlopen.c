@@ -1,6 +1,6 @@
-/* A library that is loaded at run time: argv[2] seconds (by default half of all) in main > run > before, then the
- * program loads plugin.so from its own folder, prints "loaded", and spends the rest in main > run > plugin_burn of
- * plugin.so. */
+/* A library that is loaded at run time: argv[2] seconds (by default half of all), or until a line comes on standard input, in
+ * main > run > before, then the program loads plugin.so from its own folder, prints "loaded", and spends the rest in main > run >
+ * plugin_burn of plugin.so. */
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -20,9 +20,14 @@ static void (*load(void))(void) {
     return library ? (void (*)(void))dlsym(library, "plugin_burn") : NULL;
 }
 
+static int has_line(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    return poll(&input, 1, 0) == 1 && (input.revents & POLLIN);
+}
+
 static int run(double seconds_before) {
     double loads_at_seconds = now_seconds() + seconds_before;
-    while (goes_on() && now_seconds() < loads_at_seconds)
+    while (goes_on() && now_seconds() < loads_at_seconds && !has_line())
         before();
     void (*plugin_burn)(void) = load();
     if (plugin_burn == NULL)

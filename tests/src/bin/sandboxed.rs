@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use profiler::{
-    Profiler, Target,
+    Profiler, Session, Target,
     sandbox::{confine_to_files, restore_file_rights, start_confined},
 };
 
@@ -37,14 +37,26 @@ fn session(pid: u32, directory: &Path) -> Result<()> {
         .map_err(|_| io::Error::other("the thread panicked"))??;
     try_all("main", directory)?;
     session.set_frequency_hz(49);
-    let profile = session.take_profile(Duration::from_millis(500))?;
-    let later = session.take_profile(Duration::from_millis(500))?;
+    let samples = sample(&mut session)?;
+    let later = sample(&mut session)?;
     drop(session);
     restore_file_rights()?;
     print_attempt("restored", "write an own file", write_to(&directory.join("own")))?;
-    writeln!(io::stdout(), "at 49 Hz: {} samples", later.total_value())?;
-    writeln!(io::stdout(), "{} samples", profile.total_value())?;
+    writeln!(io::stdout(), "at 49 Hz: {later} samples")?;
+    writeln!(io::stdout(), "{samples} samples")?;
     Ok(())
+}
+
+/// Samples until there are samples, for at most a minute. Returns their number.
+fn sample(session: &mut Session) -> Result<u64> {
+    const INTERVAL: Duration = Duration::from_millis(200);
+    for _ in 0..300 {
+        let samples = session.take_profile(INTERVAL)?.total_value();
+        if samples > 0 {
+            return Ok(samples);
+        }
+    }
+    Ok(0)
 }
 
 fn files(directory: &Path, outputs: &Path) -> Result<()> {

@@ -1,23 +1,23 @@
 //! Tests JIT code with perf maps in the variants that runtimes write, and with malicious perf maps.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf};
 
 use profiler::{
     Profile,
     profile::{Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Outcome, Workload, measure_alone, profiler, run_beside_others, run_command, sample,
+    FoldedStacks, Outcome, Workload, assert_share, profiler, run_beside_others, run_command, sample,
     sample_pid,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 const HOT: &str = "demo!Demo.Program.HotLoop(long)";
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
-const SAMPLES: u64 = 4_000;
+const SAMPLES: u64 = 1_000;
 
 fn profile_of(look: &str) -> Profile {
-    let workload = Workload::start_with("jit", &["60", look]);
+    let workload = Workload::start_with("jit", &["600", look]);
     sample(sample_pid(workload.pid()), SAMPLES)
 }
 
@@ -33,7 +33,8 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
         let stacks = FoldedStacks::from_profile(&profile);
-        stacks.assert_shares(&[(HOT, 75.0), (COLD, 25.0)]);
+        let [hot, cold] = [HOT, COLD].map(|name| stacks.count(|stack| stack.has(name)));
+        assert_share(hot, hot + cold, 75.0, 0.5);
         assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
         assert!(
             jit_frames(&profile, Symbolization::Symbol(SymbolSource::PerfMap)) > SAMPLES as usize * 95 / 100,
@@ -54,8 +55,8 @@ fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
     let stacks = FoldedStacks::from_profile(&profile);
     let generated = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with("[JIT 0x")));
     assert!(generated > 95.0, "{stacks:#?}");
-    let pid = Workload::start_with("jit", &["60", "none"]);
-    let run = run_command(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
+    let pid = Workload::start_with("jit", &["600", "none"]);
+    let run = run_command(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "1"]));
     assert!(run.stderr.contains("--perf-basic-prof"), "{}", run.stderr);
 }
 
@@ -85,7 +86,7 @@ impl Drop for PerfMapFile {
 #[test]
 fn a_device_instead_of_a_perf_map_is_rejected() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = Workload::start_with("jit", &["60", "none"]);
+    let workload = Workload::start_with("jit", &["600", "none"]);
     let map = PerfMapFile(format!("/tmp/perf-{}.map", workload.pid()).into());
     // An endless device.
     mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
@@ -98,7 +99,7 @@ fn a_device_instead_of_a_perf_map_is_rejected() {
 }
 
 fn run_on(look: &str) -> Outcome {
-    let workload = Workload::start_with("jit", &["60", look]);
+    let workload = Workload::start_with("jit", &["600", look]);
     let pid = workload.pid().to_string();
     let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{look}: {}", run.stderr);
@@ -115,10 +116,10 @@ fn assert_named(run: &Outcome) {
 
 #[test]
 fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbols_are_used() {
-    let Some(_lock) = measure_alone() else { return };
-    let begin = std::time::Instant::now();
+    let Some(_lock) = run_beside_others() else { return };
+    const MAX_READ_BYTES: u64 = 1 << 30;
     let run = run_on("huge");
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert!((1 << 20..MAX_READ_BYTES).contains(&run.read_bytes), "{} bytes", run.read_bytes);
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
     assert_named(&run);
 }
@@ -153,10 +154,9 @@ fn the_flame_graph_of_hostile_names_is_well_formed() {
     let Some(_lock) = run_beside_others() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flame.svg");
-    let workload = Workload::start_with("jit", &["60", "names"]);
+    let workload = Workload::start_with("jit", &["600", "names"]);
     let pid = workload.pid().to_string();
-    let run =
-        run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1", "-o", path.to_str().unwrap()]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert_eq!(run.stdout, "");
     let svg = fs::read_to_string(path).unwrap();

@@ -1,26 +1,49 @@
 //! Tests processes that start, exit, load libraries and execute other programs while they are sampled.
 
 use std::{
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
 use profiler::{
-    Builder, Profiler, Target,
+    Builder, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _,
     profile::{Reason, StackEnd},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_command, sample, sample_pid,
-    wait_until, workload_path,
+    FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, sample,
+    sample_pid, start_sampling, wait_for_samples, wait_until, workload_path,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::NEARLY_ALL_PERCENT;
 
+/// As many samples that a few of the start of a program are no share of them.
+const SAMPLES: u64 = 1_000;
+
+/// The stacks of one process.
+fn of_process(profile: &Profile, pid: u32) -> FoldedStacks {
+    let mut folded = Vec::new();
+    let options = OutputOptions { per_process: true, ..OutputOptions::default() };
+    profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+    let mut stacks = FoldedStacks::parse(&String::from_utf8(folded).unwrap());
+    let frame = format!("process {pid} (");
+    stacks.0.retain(|stack| stack.frames[0].starts_with(&frame));
+    stacks.0.iter_mut().for_each(|stack| drop(stack.frames.remove(0)));
+    stacks
+}
+
+/// The stacks of the time in which a workload computes for half a second.
+fn stacks_of_half_a_second(session: &mut Session, workload: &Workload) -> FoldedStacks {
+    let end = workload.cpu_time_of_threads() + Duration::from_millis(500);
+    wait_until("CPU time", || (workload.cpu_time_of_threads() >= end).then_some(()));
+    of_process(&session.take_profile(Duration::ZERO).unwrap(), workload.pid())
+}
+
 #[test]
 fn children_that_live_for_milliseconds_are_symbolized() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("forkstorm");
     let profile = sample(sample_pid(workload.pid()).children(true), 2_000);
     assert!(profile.ledger().adds_up());
@@ -54,34 +77,53 @@ fn children_that_live_for_milliseconds_are_symbolized() {
 #[test]
 fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
     const WHOLE_PERCENT: f64 = 95.0;
-    let Some(_lock) = measure_alone() else { return };
-    let mut shell = Command::new("sh");
-    let workload = Workload::run(shell.args([
-        "-c",
-        "exec 3<&0; { read -r line <&3; kill $$ 2> /dev/null; } & echo ready $$; while :; do /bin/true; /bin/ls / > /dev/null; done",
-    ]));
+    let Some(_lock) = run_beside_others() else { return };
+    // Copies, whose names no other process has.
+    let folder = tempfile::tempdir().unwrap();
+    let programs = ["true", "ls"].map(|name| {
+        let program = folder.path().join(format!("{name}-{}", std::process::id()));
+        std::fs::copy(Path::new("/bin").join(name), &program).unwrap();
+        program
+    });
+    let script = "exec 3<&0; { read -r line <&3; kill $$ 2> /dev/null; } & echo ready $$; while :; do \"$0\"; \"$1\" / > /dev/null; done";
+    let workload = Workload::run(Command::new("sh").args(["-c", script]).args(&programs));
     let mut session =
         Profiler::builder().target(Target::Everything).frequency_hz(997).build().unwrap().start().unwrap();
+    let mut sample = |samples_min| {
+        let (mut samples, mut whole) = (0, 0);
+        wait_until("samples of the programs", || {
+            let round = whole_stacks(&mut session, &programs);
+            samples += round.0;
+            whole += round.1;
+            (samples >= samples_min).then_some(())
+        });
+        (samples, whole)
+    };
     // The tables of libc and of the programs are built at their first samples.
-    drop(session.take_profile(Duration::from_secs(1)).unwrap());
-    let profile = session.take_profile(Duration::from_secs(3)).unwrap();
+    sample(SAMPLES / 4);
+    let (samples, whole) = sample(SAMPLES);
     drop(workload);
-    assert!(profile.ledger().adds_up());
-    let (mut samples, mut whole) = (0, 0);
-    for sample in profile.samples() {
-        let process = profile.process(profile.thread(sample.thread).process);
-        if ["true", "ls"].contains(&profile.string(process.comm)) {
-            samples += sample.value;
-            whole += if profile.stack(sample.stack).end == StackEnd::Root { sample.value } else { 0 };
-        }
-    }
-    assert!(samples > 500, "{samples} samples");
     assert!(whole as f64 / samples as f64 * 100.0 > WHOLE_PERCENT, "{whole} of {samples}");
+}
+
+/// The samples of two seconds of these programs, and how many of them have whole stacks.
+fn whole_stacks(session: &mut Session, programs: &[PathBuf]) -> (u64, u64) {
+    let profile = session.take_profile(Duration::from_secs(2)).unwrap();
+    assert!(profile.ledger().adds_up());
+    let names: Vec<_> = programs.iter().map(|program| program.file_name().unwrap()).collect();
+    let of_programs = profile.samples().iter().filter(|sample| {
+        let comm = profile.string(profile.process(profile.thread(sample.thread).process).comm);
+        names.iter().any(|name| *name == comm)
+    });
+    of_programs.fold((0, 0), |(samples, whole), sample| {
+        let is_whole = profile.stack(sample.stack).end == StackEnd::Root;
+        (samples + sample.value, whole + if is_whole { sample.value } else { 0 })
+    })
 }
 
 #[test]
 fn children_are_not_sampled_by_default() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("forkstorm");
     let run = run_command(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
     let stacks = FoldedStacks::parse(&run.stdout);
@@ -90,26 +132,30 @@ fn children_are_not_sampled_by_default() {
 
 #[test]
 fn libraries_loaded_while_sampling_are_symbolized() {
-    let Some(_lock) = measure_alone() else { return };
-    let mut workload = Workload::start_with("dlopen", &["2"]);
+    let Some(_lock) = run_beside_others() else { return };
+    let mut workload = Workload::start_with("dlopen", &["600"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    wait_for_samples(&mut session, SAMPLES);
+    workload.write_line("load");
     workload.wait_for("loaded");
-    session.wait(None);
-    let stacks = FoldedStacks::from_profile(&session.stop().unwrap());
-    assert!(stacks.count(|stack| stack.has_chain(&["main", "run", "before"])) > 0, "{stacks:#?}");
-    let plugin = stacks.percent(|stack| stack.has_chain(&["main", "run", "plugin_burn", "plugin_leaf"]));
-    assert!(plugin > 30.0, "{plugin} % in\n{stacks:#?}");
+    let before = FoldedStacks::from_profile(&session.take_profile(Duration::ZERO).unwrap());
+    wait_for_samples(&mut session, SAMPLES);
+    let after = FoldedStacks::from_profile(&session.take_profile(Duration::ZERO).unwrap());
+    assert!(before.count(|stack| stack.has_chain(&["main", "run", "before"])) > 0, "{before:#?}");
+    let plugin = after.percent(|stack| stack.has_chain(&["main", "run", "plugin_burn", "plugin_leaf"]));
+    assert!(plugin > NEARLY_ALL_PERCENT, "{plugin} % in\n{after:#?}");
 }
 
 #[test]
 fn a_session_ends_with_its_target_and_keeps_the_symbols() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start_with("shortlived", &["0.5"]);
-    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-    let profile = session.run().unwrap();
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shortlived");
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    wait_for_samples(&mut session, SAMPLES);
     assert_eq!(workload.end().code(), Some(7));
+    let profile = session.run().unwrap();
     let stacks = FoldedStacks::from_profile(&profile);
-    assert!(stacks.total() > 50, "{stacks:#?}");
+    assert!(stacks.total() >= SAMPLES, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"]));
     assert!(named > NEARLY_ALL_PERCENT, "{stacks:#?}");
     assert!(profile.ledger().adds_up());
@@ -117,22 +163,33 @@ fn a_session_ends_with_its_target_and_keeps_the_symbols() {
 
 #[test]
 fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = workload_path("shortlived");
-    let run = run_command(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
-    assert_eq!(run.code(), 7, "{}", run.stderr);
-    // The output of the command precedes the profile on the shared standard output.
-    let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    let stacks = FoldedStacks::parse(&folded);
-    assert!(stacks.0.iter().all(|stack| stack.comm == "shortlived"), "{stacks:#?}");
-    let early = |name: &str| ["_dl", "execve", "_start", "mmap"].iter().any(|part| name.contains(part));
-    assert!(stacks.0.iter().any(|stack| stack.frames.iter().any(|frame| early(frame))), "{stacks:#?}");
+    let run = |seconds| {
+        let run = run_command(&mut profiler(&["-F", "9999", "--", program.to_str().unwrap(), seconds]));
+        assert_eq!(run.code(), 7, "{}", run.stderr);
+        let stacks = stacks_of_command(&run);
+        assert!(stacks.0.iter().all(|stack| stack.comm == "shortlived"), "{stacks:#?}");
+        stacks
+    };
+    let stacks = run("0.5");
     assert!(stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"])) > 90.0, "{stacks:#?}");
+    let is_early = |name: &String| ["_dl", "execve", "_start", "mmap"].iter().any(|part| name.contains(part));
+    // The start takes about a millisecond, and not every one has a sample.
+    wait_until("a sample of the start", || {
+        run("0.05").0.iter().any(|stack| stack.frames.iter().any(is_early)).then_some(())
+    });
+}
+
+/// The stacks of a run of the profiler whose command has the same standard output, and precedes it there with one line.
+fn stacks_of_command(run: &Outcome) -> FoldedStacks {
+    let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    FoldedStacks::parse(&folded)
 }
 
 #[test]
 fn an_unknown_command_is_an_error_with_its_name() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_command(&mut profiler(&["--", "/no/such/program"]));
     assert_eq!(run.code(), 1);
     assert!(run.stderr.contains("/no/such/program") && run.stderr.contains("No such file"), "{}", run.stderr);
@@ -141,7 +198,7 @@ fn an_unknown_command_is_an_error_with_its_name() {
 
 #[test]
 fn a_command_that_exits_at_once_is_not_an_error() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_command(&mut profiler(&["--", "true"]));
     assert!([0, 3].contains(&run.code()), "{run:?}");
     assert!(run.stderr.contains("samples"), "{}", run.stderr);
@@ -149,16 +206,16 @@ fn a_command_that_exits_at_once_is_not_an_error() {
 
 #[test]
 fn a_target_is_still_sampled_after_it_executes_another_program() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut shell = Command::new("sh");
-    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(workload_path("shares"));
+    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 600"]).arg(workload_path("shares"));
     let mut workload = Workload::run(&mut shell);
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
     workload.write_line("go");
     workload.wait_for("ready");
-    let profile = session.take_profile(Duration::from_secs(1)).unwrap();
-    let stacks = FoldedStacks::from_profile(&profile);
+    wait_for_samples(&mut session, 2 * SAMPLES);
+    let stacks = FoldedStacks::from_profile(&session.take_profile(Duration::ZERO).unwrap());
     let renamed = stacks.percent(|stack| stack.comm == "shares");
     assert!(renamed > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "round_of_work"]));
@@ -167,7 +224,7 @@ fn a_target_is_still_sampled_after_it_executes_another_program() {
 
 #[test]
 fn a_process_whose_first_thread_has_exited_keeps_its_names() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("leader_exits");
     let status = format!("/proc/{}/status", workload.pid());
     wait_until("the leader's exit", || {
@@ -178,25 +235,25 @@ fn a_process_whose_first_thread_has_exited_keeps_its_names() {
         let mut session =
             Profiler::builder().target(target).frequency_hz(999).build().unwrap().start().unwrap();
         for _ in 0..3 {
-            let profile = session.take_profile(Duration::from_millis(400)).unwrap();
-            let mut stacks = FoldedStacks::from_profile(&profile);
-            stacks.0.retain(|stack| stack.comm == "leader_exits");
+            let stacks = stacks_of_half_a_second(&mut session, &workload);
+            assert!(stacks.total() > 250, "{stacks:#?}");
+            assert!(stacks.0.iter().all(|stack| stack.comm == "leader_exits"), "{stacks:#?}");
             let named = stacks.percent(|stack| stack.has_chain(&["thread_main", "compute"]));
-            assert!(stacks.total() > 20 && named > NEARLY_ALL_PERCENT, "{named} % in\n{stacks:#?}");
+            assert!(named > NEARLY_ALL_PERCENT, "{named} % in\n{stacks:#?}");
         }
     }
 }
 
 #[test]
 fn a_process_with_a_reused_id_is_not_sampled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let (ended, other) = (Workload::start("shares"), Workload::start("chain"));
     let pids = vec![ended.pid(), other.pid()];
     let builder = Profiler::builder().target(Target::Pids(pids)).frequency_hz(999);
     let mut session = builder.build().unwrap().start().unwrap();
     let pid = ended.pid();
     ended.end();
-    let reused = Workload::start_with("reuse_pid", &["60", &pid.to_string()]);
+    let reused = Workload::start_with("reuse_pid", &["600", &pid.to_string()]);
     assert_eq!(reused.pid(), pid);
     let before = reused.cpu_time();
     wait_until("time on a CPU", || (reused.cpu_time() - before > Duration::from_millis(300)).then_some(()));
@@ -211,20 +268,24 @@ fn a_process_with_a_reused_id_is_not_sampled() {
 
 #[test]
 fn after_lost_events_the_names_are_those_of_the_program_that_runs() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let program = workload_path("shares");
     // A ring holds about 600 events.
-    let arguments = ["60", "20000", program.to_str().unwrap()];
+    let arguments = ["600", "20000", program.to_str().unwrap()];
     let mut workload = Workload::start_with("remap", &arguments);
-    let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "4", "-v"]);
-    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let cpu_time = workload.cpu_time();
-    wait_until("samples", || (workload.cpu_time() - cpu_time > Duration::from_millis(500)).then_some(()));
+    let run = start_sampling(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-v"]));
+    let computes = |workload: &Workload, time| {
+        let end = workload.cpu_time() + time;
+        wait_until("CPU time", || (workload.cpu_time() >= end).then_some(()));
+    };
+    computes(&workload, Duration::from_millis(500));
     let profiler_pid = Pid::from_child(&run);
     kill_process(profiler_pid, Signal::STOP).unwrap();
     workload.write_line("remap");
     workload.wait_for("ready ");
     kill_process(profiler_pid, Signal::CONT).unwrap();
+    computes(&workload, Duration::from_secs(1));
+    kill_process(profiler_pid, Signal::INT).unwrap();
     let output = run.wait_with_output().unwrap();
     let stacks = FoldedStacks::parse(&String::from_utf8(output.stdout).unwrap());
     let before = stacks.count(|stack| stack.has("compute_before_remaps"));
@@ -242,13 +303,17 @@ fn teardown_is_sampled(sampled: impl Fn(u32) -> Builder) {
     const SAMPLES_MIN: u64 = 30;
     let workload = Workload::start("teardown");
     let mut session = sampled(workload.pid()).frequency_hz(1_999).build().unwrap().start().unwrap();
+    let mut teardown = FoldedStacks(Vec::new());
     wait_until("whole stacks of the teardown of address spaces", || {
         let profile = session.take_profile(Duration::from_secs(2)).unwrap();
         assert!(profile.ledger().adds_up());
-        let mut teardown = FoldedStacks::from_profile(&profile).with("exit_mmap");
-        teardown.0.retain(|stack| stack.comm == "teardown");
-        let is_whole =
-            teardown.total() >= SAMPLES_MIN && teardown.percent(is_whole_exit) > NEARLY_ALL_PERCENT;
+        let mut round = FoldedStacks::from_profile(&profile).with("exit_mmap");
+        teardown.0.extend(round.0.extract_if(.., |stack| stack.comm == "teardown"));
+        if teardown.total() < SAMPLES_MIN {
+            return None;
+        }
+        let is_whole = teardown.percent(is_whole_exit) > NEARLY_ALL_PERCENT;
+        teardown.0.clear();
         is_whole.then_some(())
     });
 }
@@ -261,12 +326,12 @@ fn is_whole_exit(stack: &FoldedStack) -> bool {
 
 #[test]
 fn the_teardown_of_a_childs_address_space_is_sampled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     teardown_is_sampled(|pid| sample_pid(pid).children(true));
 }
 
 #[test]
 fn the_teardown_of_an_address_space_is_unwound_when_everything_is_sampled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     teardown_is_sampled(|_| Profiler::builder().target(Target::Everything));
 }

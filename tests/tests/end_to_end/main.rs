@@ -30,6 +30,7 @@ mod jit;
 mod kernel_addresses;
 mod leftovers;
 mod lifetimes;
+mod measured;
 mod node;
 mod off_cpu;
 mod overhead;
@@ -44,9 +45,7 @@ mod symbol_server_network;
 mod symbol_servers;
 mod targets;
 mod threads;
-mod timer_ticks;
 mod unwinding;
-mod waiting_threads;
 mod wall;
 
 /// The least share of correct stacks. A busy machine costs at most a few, which are sampled while a program starts or

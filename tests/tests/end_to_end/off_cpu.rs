@@ -4,14 +4,16 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use profiler::{
     Builder, Profile, Profiler, Target,
     profile::{EventId, Loss, Sample, Sampling, StackEnd, ThreadState},
 };
-use profiler_tests::{Workload, measure_alone, profiler, run_command, workload_path};
+use profiler_tests::{measure_alone, profiler, run_beside_others, run_command, workload_path};
+
+use crate::wall::start_waits;
 
 const SECONDS: u64 = 3;
 const NS_PER_S: f64 = 1e9;
@@ -61,7 +63,7 @@ fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> Run {
     let mut session = configure(builder).build().unwrap().start().unwrap();
     session.wait(None);
     let stolen = stolen_ns() - stolen_before;
-    let profile = session.stop().unwrap();
+    let profile = session.take_profile(Duration::ZERO).unwrap();
     let lines = fs::read_to_string(&report).unwrap();
     let measured = lines.lines().map(|line| {
         let (name, waited_ns) = line.split_once(' ').unwrap();
@@ -94,108 +96,8 @@ fn sum_ns(profile: &Profile, is_wanted: impl Fn(&Sample) -> bool) -> f64 {
 }
 
 #[test]
-fn waits_are_as_long_as_the_program_measured() {
-    let Some(_lock) = measure_alone() else { return };
-    let Run { profile, measured, stolen } =
-        run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
-    let mut causes = profile.first_ledger().lost.keys();
-    assert!(causes.all(|cause| *cause == Loss::MissedSwitch), "{:?}", profile.ledger());
-    let event = profile.event(EventId::FIRST);
-    assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
-    let elapsed_ns = SECONDS as f64 * NS_PER_S;
-    for (name, measured_ns) in measured.iter().filter(|(name, _)| !name.contains("()")) {
-        let waits = profile.samples().iter().filter(|sample| thread(&profile, sample) == name).count();
-        let found_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
-        let tolerance_ns = 0.01 * elapsed_ns + waits as f64 * SWITCH_ERROR_NS + stolen;
-        assert!(
-            (found_ns - measured_ns).abs() < tolerance_ns,
-            "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen"
-        );
-    }
-    let in_states = |name: &str, is_in: &dyn Fn(ThreadState) -> bool| {
-        sum_ns(&profile, |sample| thread(&profile, sample) == name && sample.state.is_some_and(is_in))
-    };
-    for (name, state) in [
-        ("mutex", ThreadState::Blocked),
-        ("poll", ThreadState::Blocked),
-        ("long", ThreadState::Blocked),
-        ("idle", ThreadState::Runnable),
-    ] {
-        // Beside threads that compute, each waits for a CPU as well.
-        let share = in_states(name, &|found| found == state) / in_states(name, &|_| true);
-        assert!(share > 0.6, "{name}: {share} {state}");
-    }
-    // A fast disk answers sooner than a CPU is free.
-    let on_disk = in_states("disk", &|state| state == ThreadState::Disk);
-    let asleep = in_states("disk", &|state| state != ThreadState::Runnable);
-    assert!(on_disk > 0.01 * elapsed_ns && on_disk > 0.9 * asleep, "disk: {on_disk} of {asleep} ns");
-}
-
-#[test]
-fn the_time_of_each_function_that_waits_is_exact() {
-    let Some(_lock) = measure_alone() else { return };
-    let Run { profile, measured, .. } =
-        run("functions", |builder| every_stack(builder, Duration::from_millis(1), false));
-    let of_function = |name| sum_ns(&profile, |sample| names(&profile, sample).contains(&name));
-    let (wait_30, wait_70) = (of_function("wait_30"), of_function("wait_70"));
-    let share = wait_30 / (wait_30 + wait_70);
-    // Beside threads that compute, the thread waits for a CPU at the end of each sleep: the shares are not 30 and 70.
-    let expected = measured["wait_30()"] / (measured["wait_30()"] + measured["wait_70()"]);
-    assert!((share - expected).abs() < 0.01, "{share}, measured {expected}");
-    assert!(wait_30 + wait_70 > 0.95 * SECONDS as f64 * NS_PER_S, "{} ns", wait_30 + wait_70);
-    let ledger = profile.first_ledger();
-    assert!(ledger.short_waits > 1_000, "those of `micro`: {ledger:?}");
-    assert!(ledger.short_waits_ns / ledger.short_waits < 1_000_000, "{ledger:?}");
-    let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
-    assert!(whole * 100 >= ledger.reported * 99, "{ledger:?}");
-}
-
-#[test]
-fn waits_for_files_are_as_many_and_as_long_as_the_program_measured() {
-    let Some(_lock) = measure_alone() else { return };
-    let Run { profile, measured, stolen } =
-        run("io", |builder| builder.io_waits().max_overhead_percent(100.0));
-    let event = profile.event(EventId::FIRST);
-    assert_eq!((&*event.name, event.sampling), ("io", Sampling::Durations { min_ns: 0 }));
-    assert!(profile.samples().iter().all(|sample| sample.state == Some(ThreadState::Disk)));
-    let reads: Vec<_> =
-        profile.samples().iter().filter(|sample| names(&profile, sample).contains(&"read_page")).collect();
-    let switches = measured["read_page()#"];
-    let share = reads.len() as f64 / switches;
-    let lost = profile.first_ledger().lost_total();
-    assert!(switches > 100.0 && (0.99..=1.0).contains(&share), "{share} of {switches} waits, {lost} lost");
-    let found_ns: f64 = reads.iter().map(|sample| sample.value as f64).sum();
-    let measured_ns = measured["read_page()"];
-    let tolerance_ns = 0.01 * measured_ns + switches * SWITCH_ERROR_NS + stolen;
-    assert!(
-        (found_ns - measured_ns).abs() < tolerance_ns,
-        "{found_ns} of {measured_ns} ns in {switches} waits, {stolen} ns were stolen"
-    );
-    let others_ns = sum_ns(&profile, |sample| thread(&profile, sample) != "disk");
-    assert!(others_ns < 0.05 * found_ns, "{others_ns} ns beside {found_ns} ns");
-}
-
-/// A thread with thousands of waits a second uses up what stacks may cost.
-#[test]
-fn waits_without_a_stack_are_timed() {
-    let Some(_lock) = measure_alone() else { return };
-    let Run { profile, measured, stolen } =
-        run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
-    let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
-    assert!(without_stack > 0.0, "{:?}", profile.ledger());
-    let of_long_waits = |sample: &Sample| thread(&profile, sample) == "split";
-    let (all, with_stack) = (
-        sum_ns(&profile, of_long_waits),
-        sum_ns(&profile, |sample| of_long_waits(sample) && !names(&profile, sample).is_empty()),
-    );
-    let split = measured["split"];
-    assert!((all - split).abs() - stolen < 0.01 * split, "{all} of {split} ns, {stolen} ns were stolen");
-    assert!(with_stack > 0.9 * all, "a thread that waits long has its stacks: {with_stack} of {all} ns");
-}
-
-#[test]
 fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let Run { profile, .. } = run("wakers", |builder| every_stack(builder, Duration::from_millis(1), true));
     let share = |name: &str, has_waker: &dyn Fn(&[&str]) -> bool| {
         let is_blocked =
@@ -223,8 +125,8 @@ fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
 
 #[test]
 fn waits_from_before_the_start_to_after_the_end_are_cut_at_the_edges() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("waits");
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = start_waits();
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).cpu_samples(false);
     let mut session = builder.off_cpu(Duration::from_millis(1), false).build().unwrap().start().unwrap();
     let mut found_ns = BTreeMap::<String, u64>::new();
@@ -257,12 +159,125 @@ fn add_by_thread(profile: &Profile, found_ns: &mut BTreeMap<String, u64>) {
 
 #[test]
 fn the_command_prints_microseconds() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start("waits");
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = start_waits();
     let pid = workload.pid().to_string();
-    let outcome = run_command(&mut profiler(&["-p", &pid, "--off-cpu", "-d", "2", "--format", "folded"]));
+    let begin = Instant::now();
+    let outcome = run_command(&mut profiler(&["-p", &pid, "--off-cpu", "-d", "1", "--format", "folded"]));
+    let elapsed_us = begin.elapsed().as_secs_f64() * 1e6;
     assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
     let reader = outcome.stdout.lines().find(|line| line.contains(";reader;")).unwrap();
     let value: f64 = reader.rsplit_once(' ').unwrap().1.parse().unwrap();
-    assert!((value / 2e6 - 1.0).abs() < 0.05, "{reader}");
+    // It waits all the time.
+    assert!(value > 0.95e6 && value < elapsed_us, "{reader}, in {elapsed_us} us");
+}
+
+mod measured {
+    use super::*;
+
+    #[test]
+    fn waits_are_as_long_as_the_program_measured() {
+        let Some(_lock) = measure_alone() else { return };
+        let Run { profile, measured, stolen } =
+            run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
+        let mut causes = profile.first_ledger().lost.keys();
+        assert!(causes.all(|cause| *cause == Loss::MissedSwitch), "{:?}", profile.ledger());
+        let event = profile.event(EventId::FIRST);
+        assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
+        let elapsed_ns = SECONDS as f64 * NS_PER_S;
+        for (name, measured_ns) in measured.iter().filter(|(name, _)| !name.contains("()")) {
+            let waits = profile.samples().iter().filter(|sample| thread(&profile, sample) == name).count();
+            let found_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
+            let tolerance_ns = 0.01 * elapsed_ns + waits as f64 * SWITCH_ERROR_NS + stolen;
+            assert!(
+                (found_ns - measured_ns).abs() < tolerance_ns,
+                "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen"
+            );
+        }
+        let in_states = |name: &str, is_in: &dyn Fn(ThreadState) -> bool| {
+            sum_ns(&profile, |sample| thread(&profile, sample) == name && sample.state.is_some_and(is_in))
+        };
+        for (name, state) in [
+            ("mutex", ThreadState::Blocked),
+            ("poll", ThreadState::Blocked),
+            ("long", ThreadState::Blocked),
+            ("idle", ThreadState::Runnable),
+        ] {
+            // Beside threads that compute, each waits for a CPU as well.
+            let share = in_states(name, &|found| found == state) / in_states(name, &|_| true);
+            assert!(share > 0.6, "{name}: {share} {state}");
+        }
+        // A fast disk answers sooner than a CPU is free.
+        let on_disk = in_states("disk", &|state| state == ThreadState::Disk);
+        let asleep = in_states("disk", &|state| state != ThreadState::Runnable);
+        assert!(on_disk > 0.01 * elapsed_ns && on_disk > 0.9 * asleep, "disk: {on_disk} of {asleep} ns");
+    }
+
+    #[test]
+    fn the_time_of_each_function_that_waits_is_exact() {
+        let Some(_lock) = measure_alone() else { return };
+        let Run { profile, measured, .. } =
+            run("functions", |builder| every_stack(builder, Duration::from_millis(1), false));
+        let of_function = |name| sum_ns(&profile, |sample| names(&profile, sample).contains(&name));
+        let (wait_30, wait_70) = (of_function("wait_30"), of_function("wait_70"));
+        let share = wait_30 / (wait_30 + wait_70);
+        // Beside threads that compute, the thread waits for a CPU at the end of each sleep: the shares are not 30 and 70.
+        let expected = measured["wait_30()"] / (measured["wait_30()"] + measured["wait_70()"]);
+        assert!((share - expected).abs() < 0.01, "{share}, measured {expected}");
+        assert!(wait_30 + wait_70 > 0.95 * SECONDS as f64 * NS_PER_S, "{} ns", wait_30 + wait_70);
+        let ledger = profile.first_ledger();
+        assert!(ledger.short_waits > 1_000, "those of `micro`: {ledger:?}");
+        assert!(ledger.short_waits_ns / ledger.short_waits < 1_000_000, "{ledger:?}");
+        let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
+        assert!(whole * 100 >= ledger.reported * 99, "{ledger:?}");
+    }
+
+    #[test]
+    fn waits_for_files_are_as_many_and_as_long_as_the_program_measured() {
+        let Some(_lock) = measure_alone() else { return };
+        let Run { profile, measured, stolen } =
+            run("io", |builder| builder.io_waits().max_overhead_percent(100.0));
+        let event = profile.event(EventId::FIRST);
+        assert_eq!((&*event.name, event.sampling), ("io", Sampling::Durations { min_ns: 0 }));
+        assert!(profile.samples().iter().all(|sample| sample.state == Some(ThreadState::Disk)));
+        let reads: Vec<_> = profile
+            .samples()
+            .iter()
+            .filter(|sample| names(&profile, sample).contains(&"read_page"))
+            .collect();
+        let switches = measured["read_page()#"];
+        let share = reads.len() as f64 / switches;
+        let lost = profile.first_ledger().lost_total();
+        assert!(
+            switches > 100.0 && (0.99..=1.0).contains(&share),
+            "{share} of {switches} waits, {lost} lost"
+        );
+        let found_ns: f64 = reads.iter().map(|sample| sample.value as f64).sum();
+        let measured_ns = measured["read_page()"];
+        let tolerance_ns = 0.01 * measured_ns + switches * SWITCH_ERROR_NS + stolen;
+        assert!(
+            (found_ns - measured_ns).abs() < tolerance_ns,
+            "{found_ns} of {measured_ns} ns in {switches} waits, {stolen} ns were stolen"
+        );
+        let others_ns = sum_ns(&profile, |sample| thread(&profile, sample) != "disk");
+        assert!(others_ns < 0.05 * found_ns, "{others_ns} ns beside {found_ns} ns");
+    }
+
+    /// A thread with thousands of waits a second uses up what stacks may cost.
+    #[test]
+    fn waits_without_a_stack_are_timed() {
+        let Some(_lock) = measure_alone() else { return };
+        let Run { profile, measured, stolen } =
+            run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
+        let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
+        assert!(without_stack > 0.0, "{:?}", profile.ledger());
+        let of_long_waits = |sample: &Sample| thread(&profile, sample) == "split";
+        let (all, with_stack) = (
+            sum_ns(&profile, of_long_waits),
+            sum_ns(&profile, |sample| of_long_waits(sample) && !names(&profile, sample).is_empty()),
+        );
+        let split = measured["split"];
+        assert!((all - split).abs() - stolen < 0.01 * split, "{all} of {split} ns, {stolen} ns were stolen");
+        assert!(with_stack > 0.9 * all, "a thread that waits long has its stacks: {with_stack} of {all} ns");
+    }
 }

@@ -35,38 +35,43 @@ fn a_missing_capability_is_an_error_with_a_remedy() {
     assert!(remedies.iter().any(|remedy| run.stderr.contains(remedy)), "{}", run.stderr);
 }
 
-#[test]
-fn capabilities_without_root_suffice_for_a_process_of_another_user() {
-    let Some(_lock) = measure_alone() else { return };
-    let _settings = hide_kernel_addresses();
-    let workload = Workload::start("syscalls");
-    let run = run_unprivileged(
-        &SUFFICIENT_CAPABILITIES,
-        &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"],
-    );
-    assert_eq!(run.code(), 0, "{}", run.stderr);
-    let stacks = FoldedStacks::parse(&run.stdout);
-    assert!(
-        stacks.percent(|stack| stack.has_chain(&["main", "run", "read_zeros", "read"])) > 90.0,
-        "{stacks:#?}"
-    );
-    assert!(stacks.percent(|stack| stack.has("vfs_read")) > 80.0, "{stacks:#?}");
-}
+mod measured {
+    use super::*;
 
-#[test]
-fn unsymbolized_kernel_frames_are_reported_with_a_remedy() {
-    let Some(_lock) = measure_alone() else { return };
-    let _settings = hide_kernel_addresses();
-    let workload = Workload::start("syscalls");
-    let capabilities: Vec<&str> =
-        SUFFICIENT_CAPABILITIES.into_iter().filter(|capability| *capability != "syslog").collect();
-    let run = run_unprivileged(&capabilities, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
-    assert_eq!(run.code(), 0, "{}", run.stderr);
-    assert!(run.stderr.contains("CAP_SYSLOG") && run.stderr.contains("kptr_restrict"), "{}", run.stderr);
-    let stacks = FoldedStacks::parse(&run.stdout);
-    assert!(stacks.percent(|stack| stack.has("[kernel]")) > 80.0, "{stacks:#?}");
-    assert!(
-        stacks.percent(|stack| stack.has_chain(&["main", "run", "read_zeros", "read"])) > 90.0,
-        "{stacks:#?}"
-    );
+    #[test]
+    fn capabilities_without_root_suffice_for_a_process_of_another_user() {
+        let Some(_lock) = measure_alone() else { return };
+        let _settings = hide_kernel_addresses();
+        let workload = Workload::start("syscalls");
+        let run = run_unprivileged(
+            &SUFFICIENT_CAPABILITIES,
+            &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"],
+        );
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        let stacks = FoldedStacks::parse(&run.stdout);
+        assert!(
+            stacks.percent(|stack| stack.has_chain(&["main", "run", "read_zeros", "read"])) > 90.0,
+            "{stacks:#?}"
+        );
+        assert!(stacks.percent(|stack| stack.has("vfs_read")) > 80.0, "{stacks:#?}");
+    }
+
+    #[test]
+    fn unsymbolized_kernel_frames_are_reported_with_a_remedy() {
+        let Some(_lock) = measure_alone() else { return };
+        let _settings = hide_kernel_addresses();
+        let workload = Workload::start("syscalls");
+        let capabilities: Vec<&str> =
+            SUFFICIENT_CAPABILITIES.into_iter().filter(|capability| *capability != "syslog").collect();
+        let run =
+            run_unprivileged(&capabilities, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        assert!(run.stderr.contains("CAP_SYSLOG") && run.stderr.contains("kptr_restrict"), "{}", run.stderr);
+        let stacks = FoldedStacks::parse(&run.stdout);
+        assert!(stacks.percent(|stack| stack.has("[kernel]")) > 80.0, "{stacks:#?}");
+        assert!(
+            stacks.percent(|stack| stack.has_chain(&["main", "run", "read_zeros", "read"])) > 90.0,
+            "{stacks:#?}"
+        );
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::{
     fs::{self, Permissions},
+    io::{self, BufRead as _, BufReader},
     os::unix::fs::{PermissionsExt as _, chown},
     process::{Child, Command, Stdio},
+    thread,
 };
 
 use profiler_tests::{Workload, file, profiler, run_beside_others, run_command, start_sampling, wait_until};
@@ -99,9 +101,17 @@ fn unwind_tables_that_need_further_maps_are_installed_in_the_sandbox() {
     // The native libraries of the runtime have more rows than the first map of rows.
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
     let pid = workload.pid().to_string();
-    let output = run_command(&mut profiler(&["-vv", "-p", &pid, "-d", "1", "--format", "folded"]));
-    let log = &output.stderr;
-    assert!(log.contains(&format!("unwind tables of process {pid} are in place")), "{log}");
+    let mut run = start_sampling(&mut profiler(&["-vv", "-p", &pid, "--format", "folded"]));
+    let installed = format!("unwind tables of process {pid} are in place");
+    let mut stderr = BufReader::new(run.stderr.take().unwrap());
+    let mut log = String::new();
+    while !log.contains(&installed) {
+        assert!(stderr.read_line(&mut log).unwrap() > 0, "{log}");
+    }
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let rest = thread::spawn(move || io::read_to_string(stderr));
+    run.wait_with_output().unwrap();
+    log += &rest.join().unwrap().unwrap();
     assert!(!log.contains("unwound by frame pointer:"), "{log}");
     assert!(!log.contains("single kernel addresses cannot be resolved"), "{log}");
 }
@@ -220,7 +230,7 @@ fn commands_on_recordings_are_confined_before_they_read_one() {
     let (recording, pipe, folded) = (path("run.profile"), path("pipe.profile"), path("output.folded"));
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
-    run_command(&mut profiler(&["-q", "-p", &pid, "-d", "0.3", "-o", &recording]));
+    run_command(&mut profiler(&["-q", "-p", &pid, "-F", "999", "-d", "1", "-o", &recording]));
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let commands: [&[&str]; 3] =
         [&["report", &pipe, "-o", &folded], &["top", &pipe], &["diff", &pipe, &recording, "-o", &folded]];

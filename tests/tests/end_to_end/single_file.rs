@@ -13,7 +13,7 @@ use profiler_tests::{
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
 fn start(program: &str, mode: &str) -> Workload {
-    Workload::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]))
+    Workload::run(Command::new(workload_path("dotnet").join(program)).args([mode, "600"]))
 }
 
 fn precompiled(profile: &Profile) -> Vec<&Frame> {

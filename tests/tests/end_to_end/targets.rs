@@ -3,11 +3,11 @@
 use std::{fs, process::Command};
 
 use profiler::{ErrorKind, Profiler, Target};
-use profiler_tests::{Workload, measure_alone, profiler, run_command, skip_on_this_machine, wait_until};
+use profiler_tests::{Workload, profiler, run_beside_others, run_command, skip_on_this_machine, wait_until};
 
 #[test]
 fn a_missing_process_is_an_error_with_its_pid() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let run = run_command(&mut profiler(&["-p", "4194303", "-d", "1"]));
     assert_eq!(run.code(), 1);
     assert!(run.stderr.contains("process 4194303 does not exist"), "{}", run.stderr);
@@ -15,7 +15,7 @@ fn a_missing_process_is_an_error_with_its_pid() {
 
 #[test]
 fn a_thread_id_as_pid_is_an_error_that_names_the_process_and_the_thread_option() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("threads");
     let tid =
         wait_until("a second thread", || workload.tids().into_iter().find(|tid| *tid != workload.pid()));
@@ -27,19 +27,23 @@ fn a_thread_id_as_pid_is_an_error_that_names_the_process_and_the_thread_option()
 
 #[test]
 fn a_zombie_is_an_error_with_that_reason() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     wait_until("a zombie", || fs::read_to_string(&status).ok()?.contains("Z (zombie)").then_some(()));
-    let run = run_command(&mut profiler(&["-p", &child.id().to_string(), "-d", "1"]));
+    let pid = child.id().to_string();
+    let run = |options: &[&str]| run_command(profiler(&["-p", &pid, "-d", "1"]).args(options));
+    let runs = [&[][..], &["--wall"], &["--off-cpu"]].map(run);
     child.wait().unwrap();
-    assert_eq!(run.code(), 1);
-    assert!(run.stderr.contains("has ended"), "{}", run.stderr);
+    for run in runs {
+        assert_eq!(run.code(), 1);
+        assert!(run.stderr.contains("has ended"), "{}", run.stderr);
+    }
 }
 
 #[test]
 fn a_kernel_thread_is_sampled() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let is_kernel_thread = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         status.lines().any(|line| line == "Kthread:\t1")
@@ -57,7 +61,7 @@ fn a_kernel_thread_is_sampled() {
 
 #[test]
 fn a_session_ends_when_its_target_exits() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start_with("shares", &["0.01"]);
     match Profiler::builder().target(Target::Pid(workload.pid())).build().unwrap().start() {
         Ok(session) => assert!(session.run().unwrap().ledger().adds_up()),
@@ -67,7 +71,7 @@ fn a_session_ends_when_its_target_exits() {
 
 #[test]
 fn system_wide_samples_have_process_names() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workloads = [Workload::start("shares"), Workload::start("syscalls")];
     let run = run_command(&mut profiler(&["-a", "-F", "499", "-d", "1", "--per-process"]));
     assert_eq!(run.code(), 0, "{}", run.stderr);

@@ -1,12 +1,14 @@
 //! Tests that stacks of programs without frame pointers are exact from the leaf to the root.
 
+use std::time::Duration;
+
 use profiler::{
     Profile, Profiler, Target,
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, measure_alone, run_beside_others, sample,
-    sample_pid, sample_settled,
+    Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, run_beside_others, sample, sample_pid,
+    sample_settled, settle, wait_for_samples,
 };
 
 /// A thousandth of these is a few samples.
@@ -49,7 +51,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["shapes", "shapes-static-pie"] {
-        assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
+        assert_known(&profile_of(program, &["600", "40"]), &shapes(40), &[95.0]);
     }
 }
 
@@ -58,7 +60,7 @@ fn a_thousand_frames_are_exact() {
     let Some(_lock) = run_beside_others() else { return };
     for all_frames in [1_000, 1_020] {
         let count = all_frames - OTHER_FRAMES;
-        let profile = profile_of("shapes", &["60", &count.to_string()]);
+        let profile = profile_of("shapes", &["600", &count.to_string()]);
         assert_known(&profile, &shapes(count), &[80.0]);
     }
 }
@@ -66,7 +68,7 @@ fn a_thousand_frames_are_exact() {
 #[test]
 fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
     let Some(_lock) = run_beside_others() else { return };
-    let profile = profile_of("shapes", &["60", "3000"]);
+    let profile = profile_of("shapes", &["600", "3000"]);
     let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.total_value() * 80, "{:?}", profile.first_ledger().stacks);
     let follows = |pair: &[String]| {
@@ -87,7 +89,7 @@ fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
 fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
-        let stacks = FoldedStacks::from_profile(&profile_of(program, &["60", "40"]));
+        let stacks = FoldedStacks::from_profile(&profile_of(program, &["600", "40"]));
         let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
         let at_the_leaf = stacks.count(|stack| stack.has("leaf"));
         let whole = stacks.count(|stack| stack.has_chain(&chain));
@@ -106,7 +108,7 @@ fn a_file_without_section_headers_is_exact() {
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
     profiler_tests::write_program(&program, &bytes);
-    let workload = Workload::run(std::process::Command::new(&program).arg("60"));
+    let workload = Workload::run(std::process::Command::new(&program).arg("600"));
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     // Without symbols, only the number of frames can be checked.
     let is_whole = |sample: &&profiler::profile::Sample| {
@@ -122,7 +124,7 @@ fn a_file_without_section_headers_is_exact() {
 fn a_function_that_ended_with_a_tail_call_is_absent() {
     let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
-    assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
+    assert_known(&profile_of("tail_calls", &["600"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller()
     let Some(_lock) = run_beside_others() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
-    assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
+    assert_known(&profile_of("noreturn", &["600"]), &chains, &[95.0]);
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
         "run;?;handler;leaf",
     ]);
     for mode in ["alternate", "same"] {
-        assert_known(&profile_of("signals", &["60", mode]), &chains, &[15.0]);
+        assert_known(&profile_of("signals", &["600", mode]), &chains, &[15.0]);
     }
 }
 
@@ -151,7 +153,7 @@ fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
 fn an_interrupted_first_instruction_belongs_to_its_function() {
     let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
-    assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
+    assert_known(&profile_of("signals", &["600", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn plt_entries_have_their_caller_with_and_without_cfi() {
     let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
-        assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
+        assert_known(&profile_of(program, &["600"]), &chains, &[90.0]);
     }
 }
 
@@ -173,7 +175,7 @@ fn leaf_functions_of_the_c_library_have_their_callers() {
         "run;leaves",
         "run;goes_on;*",
     ]);
-    assert_known(&profile_of("libraries", &["60", "leaves"]), &chains, &[10.0, 10.0, 10.0]);
+    assert_known(&profile_of("libraries", &["600", "leaves"]), &chains, &[10.0, 10.0, 10.0]);
 }
 
 #[test]
@@ -186,13 +188,13 @@ fn callbacks_have_their_callers_through_the_c_library() {
         "run;callbacks;search;*",
         "run;goes_on;*",
     ]);
-    assert_known(&profile_of("libraries", &["60", "callbacks"]), &chains, &[20.0, 20.0]);
+    assert_known(&profile_of("libraries", &["600", "callbacks"]), &chains, &[20.0, 20.0]);
 }
 
 #[test]
 fn vdso_functions_have_their_callers() {
     let Some(_lock) = run_beside_others() else { return };
-    let profile = profile_of("libraries", &["60", "vdso"]);
+    let profile = profile_of("libraries", &["600", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
     assert_known(&profile, &chains, &[95.0]);
     let is_in_vdso = |sample: &&profiler::profile::Sample| {
@@ -213,7 +215,7 @@ fn stacks_before_and_after_longjmp_are_exact() {
         "run;lands;*",
         "run;goes_on;*",
     ]);
-    assert_known(&profile_of("jumps", &["60"]), &chains, &[95.0]);
+    assert_known(&profile_of("jumps", &["600"]), &chains, &[95.0]);
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn the_root_of_a_coroutine_is_its_entry_function() {
     let Some(_lock) = run_beside_others() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
-    assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
+    assert_known(&profile_of("coroutines", &["600"]), &chains, &[40.0, 40.0]);
 }
 
 #[test]
@@ -244,7 +246,7 @@ fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
     for frames in 1..=4 {
         chains.extend([passing(frames, "Guard::~Guard()"), passing(frames, "*")]);
     }
-    assert_known(&profile_of("exceptions", &["60"]), &chains, &[20.0, 0.1]);
+    assert_known(&profile_of("exceptions", &["600"]), &chains, &[20.0, 0.1]);
 }
 
 #[test]
@@ -260,7 +262,7 @@ fn optimized_rust_with_closures_and_generics_is_exact() {
     let [visit_small, weigh_small, small] = of("Small", "0");
     let [visit_large, weigh_large, large] = of("Large", "1");
     let chains = [visit_small, weigh_small, visit_large, weigh_large, small, large, run("*")];
-    assert_known(&profile_of("closures", &["60"]), &chains, &[10.0, 10.0, 10.0, 10.0]);
+    assert_known(&profile_of("closures", &["600"]), &chains, &[10.0, 10.0, 10.0, 10.0]);
 }
 
 #[test]
@@ -276,7 +278,7 @@ fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
     ];
     // The unwinder overwrites its own frame while it installs the registers of another frame.
     const EXACT_PERCENT: f64 = 99.5;
-    let profile = profile_of("panics", &["60"]);
+    let profile = profile_of("panics", &["600"]);
     let found = ChainComparison::new(&profile, &chains);
     found.assert_exact_to(EXACT_PERCENT);
     for (chain, least) in chains.iter().zip([0.5, 20.0, 20.0]) {
@@ -286,13 +288,15 @@ fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
 
 #[test]
 fn stacks_of_a_library_loaded_while_sampling_are_exact() {
-    let Some(_lock) = measure_alone() else { return };
-    let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
+    let Some(_lock) = run_beside_others() else { return };
+    let mut workload = Workload::start_with("unwinding/dlopen", &["600"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    workload.write_line("load");
     workload.wait_for("loaded");
     // Discards samples from before the unwind table is loaded.
-    drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
-    let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
+    settle(&mut session);
+    wait_for_samples(&mut session, SAMPLES);
+    let profile = session.take_profile(Duration::ZERO).unwrap();
     // `run` is a tail call of `main`.
     let chains = ["_start;*;run;plugin_burn;plugin_leaf", "_start;*;run;goes_on;*"].map(Chain::new);
     assert_known(&profile, &chains, &[90.0]);
@@ -301,7 +305,7 @@ fn stacks_of_a_library_loaded_while_sampling_are_exact() {
 #[test]
 fn functions_that_are_bound_lazily_have_their_callers() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = Workload::start_with("unwinding/lazy_binding", &["60"]);
+    let workload = Workload::start_with("unwinding/lazy_binding", &["600"]);
     let profile = sample_settled(sample_pid(workload.pid()).children(true).kernel_stacks(false), SAMPLES);
     let (mut bound, mut whole) = (0, 0);
     for stack in FoldedStacks::from_profile(&profile).0 {
@@ -322,8 +326,8 @@ fn functions_that_are_bound_lazily_have_their_callers() {
 
 #[test]
 fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start_with("unwinding/replugs", &["60", "50"]);
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start_with("unwinding/replugs", &["600", "50"]);
     let profile = sample(sample_pid(workload.pid()).kernel_stacks(false), SAMPLES);
     let stacks = FoldedStacks::from_profile(&profile);
     let is_burning = |stack: &FoldedStack| stack.frames.iter().any(|frame| frame.ends_with("_leaf"));
@@ -345,8 +349,8 @@ fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() 
 
 #[test]
 fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start_with("unwinding/forkstorm", &["600"]);
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
     let stacks = FoldedStacks::from_profile(&profile);
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
@@ -364,15 +368,16 @@ fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
 
 #[test]
 fn stacks_are_exact_after_exec() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);
+    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 600 40"]);
     let mut workload = Workload::run(shell.arg(profiler_tests::workload_path("unwinding/shapes")));
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
     workload.write_line("go");
     workload.wait_for("ready");
-    drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
-    let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
+    settle(&mut session);
+    wait_for_samples(&mut session, SAMPLES);
+    let profile = session.take_profile(Duration::ZERO).unwrap();
     assert_known(&profile, &shapes(40), &[95.0]);
 }

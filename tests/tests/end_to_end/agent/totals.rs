@@ -59,16 +59,24 @@ pub(super) fn recorded_totals(profiles: Vec<Profile>) -> Totals {
     totals
 }
 
-/// The name of the service of [`service`].
-pub(super) const SERVICE: &str = "agent-test";
+/// The name of the service of [`service`], which no other process of the machine has.
+pub(super) fn service_name() -> String {
+    format!("agent-test-{}", std::process::id())
+}
+
+/// A function of the workload of [`service`].
+pub(super) const FUNCTION: &str = "round_of_work";
 
 /// A workload with the name of a service: the tests themselves can be in a container, which has one service.
 pub(super) fn service() -> Workload {
-    Workload::run(Command::new(workload_path("shares")).arg("60").env("OTEL_SERVICE_NAME", SERVICE))
+    Workload::run(Command::new(workload_path("shares")).arg("600").env("OTEL_SERVICE_NAME", service_name()))
 }
 
-/// What the workload has. Other tests have processes with names that OTLP and folded stacks cannot have.
+/// What the workload has. Other processes have names that OTLP and folded stacks cannot have, or end before their recording is
+/// read.
 pub(super) fn of_workload(mut totals: Totals) -> Totals {
-    totals.retain(|(_, stack), _| stack.contains(";round_of_work"));
+    totals.retain(|(service, stack), _| {
+        *service == service_name() && stack.split(';').any(|name| name == FUNCTION)
+    });
     totals
 }

@@ -9,7 +9,7 @@ use std::{
 use profiler_tests::{OtlpReceiver, Reception, Workload, measure_alone, profiler, wait_until};
 use rustix::process::Signal;
 
-use super::process::{Agent, assert_exact, metric, number, path_text};
+use super::super::process::{Agent, assert_exact, metric, number, path_text};
 
 /// The mount points of the memory controller, and the names of its files.
 const CONTROLLERS: [Controller; 2] = [
@@ -128,8 +128,8 @@ fn an_agent_beyond_its_memory_limit_evicts_lowers_its_frequency_and_survives() {
     assert_eq!(metric(&metrics, "profiler_agent_memory_actions_total"), 0.0, "{metrics}");
     let programs = tempfile::tempdir().unwrap();
     let frequency = FREQUENCY_HZ.to_string();
-    let _stacks = [(); 2].map(|()| Workload::start_with("churn_stacks", &["60", "120000", &frequency]));
-    let _processes = Workload::start_with("churn_processes", &["60", "12000", "3000", path_text(&programs)]);
+    let _stacks = [(); 2].map(|()| Workload::start_with("churn_stacks", &["600", "120000", &frequency]));
+    let _processes = Workload::start_with("churn_processes", &["600", "12000", "3000", path_text(&programs)]);
     let metrics = wait_until("a lower frequency", || {
         let metrics = agent.metrics();
         (metric(&metrics, "profiler_agent_frequency_hertz") < FREQUENCY_HZ as f64).then_some(metrics)

@@ -1,0 +1,4 @@
+//! End-to-end tests that measure: shares of time against an independent clock, losses, costs. Each runs alone.
+
+mod timer_ticks;
+mod waiting_threads;
