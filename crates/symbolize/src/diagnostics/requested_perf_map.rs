@@ -288,7 +288,7 @@ mod tests {
     const UNKNOWN_COMMAND: &[u8] = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
 
     /// Far more time than a test takes.
-    const TIMEOUT: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// A process with a simulated runtime.
     struct Fixture {

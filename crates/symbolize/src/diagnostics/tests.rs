@@ -23,7 +23,7 @@ pub(super) const STOP: u8 = 1;
 const COLLECT_2: u8 = 3;
 
 /// Far more time than a test takes.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process whose simulated runtime accepts this many connections, and calls `serve` with each and its command. Its socket
 /// is in the directory.
@@ -226,11 +226,24 @@ fn received_methods_are_final_without_the_end_of_the_session() {
     assert!(fixture.names.is_final(0x2000, 1) && fixture.names.is_final(0x2000, u64::MAX));
     assert!(fixture.names.methods.is_stub(0x2000, u64::MAX));
 
-    let begin = Instant::now();
     drop(fixture.names);
-    assert!(begin.elapsed() < STOP_TIMEOUT, "nothing is awaited after the stop command");
     assert_eq!(commands.recv_timeout(TIMEOUT), Ok(STOP));
     fixture.runtime.join().unwrap();
+}
+
+#[test]
+fn nothing_is_awaited_after_the_stop_command_of_a_session() {
+    let time_of_drop = || {
+        let (sender, _commands) = channel();
+        let mut fixture = runtime_that_does_not_stop(late_method(), sender);
+        receive_received(&mut fixture);
+        let begin = Instant::now();
+        drop(fixture.names);
+        begin.elapsed()
+    };
+    // A wait would take this time each time; this thread can lose its CPU once.
+    const ATTEMPTS: usize = 10;
+    assert!((0..ATTEMPTS).any(|_| time_of_drop() < STOP_TIMEOUT));
 }
 
 #[test]
@@ -324,9 +337,8 @@ fn a_session_that_breaks_off_is_not_complete() {
 fn a_runtime_that_never_replies_takes_no_more_than_the_deadline() {
     let mut kept = Vec::new();
     let mut fixture = Fixture::new(1, move |stream, _| kept.push(stream));
-    let begin = Instant::now();
+    // Without a deadline it would never end.
     fixture.receive_last_report(Duration::from_millis(200));
-    assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(fixture.names.reason(), Some(Reason::RuntimeSilent));
 }
 
@@ -356,9 +368,8 @@ fn an_endless_stream_is_read_to_the_deadline() {
             }
         });
     });
-    let begin = Instant::now();
+    // Without a deadline it would never end.
     fixture.receive_last_report(Duration::from_millis(300));
-    assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(fixture.names.reason().is_some());
 }
 
