@@ -6,7 +6,6 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
@@ -162,21 +161,16 @@ fn runtimes_of_other_versions_have_the_names_of_their_calls() {
 }
 
 #[test]
-fn reading_the_tables_costs_milliseconds_and_kilobytes() {
-    /// Bytes that are read.
+fn reading_the_tables_takes_megabytes_of_reads_and_kilobytes_of_memory() {
+    /// Bytes that are read. More end the reading with an error.
     const MAX_WORK: u64 = 3 << 20;
     const MAX_NAME_BYTES: usize = 128 << 10;
-    const MAX_TIME: Duration = Duration::from_millis(5);
     for path in [library("3.1"), library("8.0"), library("9.0"), workload("host-10.0/singlefilehost")] {
         let (elf, ranges) = open(&path);
-        let read = || {
-            let begin = Instant::now();
-            let named = read_within(&elf, &ranges, WorkBudget::with_work_limit(MAX_WORK));
-            (begin.elapsed(), named.values().map(String::len).sum::<usize>())
-        };
-        let (time, bytes) = (0..9).map(|_| read()).min().unwrap();
-        println!("{}: {time:?}, {bytes} bytes", path.display());
-        assert!(time < MAX_TIME && bytes < MAX_NAME_BYTES, "{}: {time:?}, {bytes} bytes", path.display());
+        let named = read_within(&elf, &ranges, WorkBudget::with_work_limit(MAX_WORK));
+        let bytes = named.values().map(String::len).sum::<usize>();
+        println!("{}: {bytes} bytes", path.display());
+        assert!(!named.is_empty() && bytes < MAX_NAME_BYTES, "{}: {bytes} bytes", path.display());
     }
 }
 
@@ -200,15 +194,21 @@ fn a_stripped_runtime_and_the_host_of_single_file_programs_have_the_same_names()
 
 /// The helpers of a runtime with the JIT compiler in another file.
 fn jit_helpers(compiler: &Path, runtime: &Path) -> JitHelpers {
+    jit_helpers_within(compiler, runtime, WorkBudget::default)
+}
+
+/// The same with a budget for each of the two files.
+fn jit_helpers_within(compiler: &Path, runtime: &Path, budget: fn() -> WorkBudget) -> JitHelpers {
     let compiler = Elf::parse(Image::from_file(File::open(compiler).unwrap()).unwrap()).unwrap();
-    let budget = || Arc::new(WorkBudget::default());
-    let relocations = compiler.relative_relocations(&budget()).unwrap();
-    let names = read_helper_names(compiler.loaded_image(budget()).unwrap(), &relocations).unwrap();
+    let of_compiler = Arc::new(budget());
+    let relocations = compiler.relative_relocations(&of_compiler).unwrap();
+    let names = read_helper_names(compiler.loaded_image(of_compiler).unwrap(), &relocations).unwrap();
     assert!((150..300).contains(&names.len()), "{names:?}");
     let (elf, ranges) = open(runtime);
-    let relocations = elf.relative_relocations(&budget()).unwrap();
+    let of_runtime = Arc::new(budget());
+    let relocations = elf.relative_relocations(&of_runtime).unwrap();
     let file = RuntimeFile {
-        image: elf.loaded_image(budget()).unwrap(),
+        image: elf.loaded_image(of_runtime).unwrap(),
         relocations: &relocations,
         is_function_start: &|address: ElfAddress| ranges.is_start(address),
     };
@@ -279,16 +279,11 @@ fn the_helpers_of_a_runtime_are_named_by_its_own_jit_compiler_alone() {
 }
 
 #[test]
-fn reading_the_helpers_costs_milliseconds() {
-    const MAX_TIME: Duration = Duration::from_millis(20);
+fn reading_the_helpers_takes_megabytes_of_reads() {
+    /// Bytes that are read of each file. More end the reading with an error.
+    const MAX_WORK: u64 = 16 << 20;
     for (compiler, runtime) in compilers_and_runtimes() {
-        let read = || {
-            let begin = Instant::now();
-            assert_ne!(jit_helpers(&compiler, &runtime), JitHelpers::default());
-            begin.elapsed()
-        };
-        let time = (0..9).map(|_| read()).min().unwrap();
-        println!("{}: {time:?}", runtime.display());
-        assert!(time < MAX_TIME, "{}: {time:?}", runtime.display());
+        let found = jit_helpers_within(&compiler, &runtime, || WorkBudget::with_work_limit(MAX_WORK));
+        assert_ne!(found, JitHelpers::default(), "{}", runtime.display());
     }
 }

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_source_is_drained_and_stopped_while_the_pipeline_is_busy() {
-        const DEADLINE: Duration = Duration::from_secs(10);
+        const DEADLINE: Duration = Duration::from_secs(60);
         const MORE_READS_THAN_THE_QUEUE_HOLDS: usize = 100;
         let ((reads, read_seen), (stops, stop_seen)) = (channel(), channel());
         let (interval_ends, _) = channel();

@@ -11,14 +11,17 @@ use std::{
 
 use profiler::{Error, Profile, Profiler, Target};
 
-/// Samples this process for `duration` while a task of the current runtime computes.
+/// The interval at which the samples are counted.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Samples this process until a profile has `samples` samples, while a task of the current runtime computes.
 ///
 /// # Errors
 /// When sampling is not allowed or fails.
 ///
 /// # Panics
 /// When a task panics.
-pub async fn profile_own_tasks(duration: Duration) -> Result<Profile, Error> {
+pub async fn profile_own_tasks(samples: u64) -> Result<Profile, Error> {
     let has_ended = Arc::new(AtomicBool::new(false));
     let computation = tokio::spawn({
         let has_ended = Arc::clone(&has_ended);
@@ -27,7 +30,11 @@ pub async fn profile_own_tasks(duration: Duration) -> Result<Profile, Error> {
     // The calls of a session block, like file operations.
     let sampled = tokio::task::spawn_blocking(move || {
         let target = Target::Pid(std::process::id());
-        Profiler::builder().target(target).frequency_hz(999).build()?.start()?.run_for(duration)
+        let mut session = Profiler::builder().target(target).frequency_hz(999).build()?.start()?;
+        while session.progress().samples < samples {
+            session.wait(Some(INTERVAL));
+        }
+        session.stop()
     });
     let profile = sampled.await.expect("the sampling task does not panic");
     has_ended.store(true, Ordering::Relaxed);

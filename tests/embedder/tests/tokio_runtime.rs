@@ -1,7 +1,5 @@
 //! Tests the library without its command line in a program that runs on tokio.
 
-use std::time::Duration;
-
 use profiler::ErrorKind;
 use profiler_embedder::profile_own_tasks;
 use tokio::runtime::Builder;
@@ -9,8 +7,9 @@ use tokio::runtime::Builder;
 #[test]
 fn a_session_in_a_tokio_task_samples_the_tasks_of_its_runtime() {
     const COMPUTATION: &str = "profiler_embedder::compute_until";
+    const SAMPLES: u64 = 500;
     let runtime = Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    let profile = match runtime.block_on(profile_own_tasks(Duration::from_secs(1))) {
+    let profile = match runtime.block_on(profile_own_tasks(SAMPLES)) {
         Ok(profile) => profile,
         Err(error) => {
             assert!(matches!(error.kind(), ErrorKind::PermissionDenied(_)), "{error}");
@@ -28,5 +27,4 @@ fn a_session_in_a_tokio_task_samples_the_tasks_of_its_runtime() {
     let found = profile.samples().iter().filter(has_computation).count();
     // The task computes all the time, and little else runs in this process.
     assert!(found * 100 > profile.samples().len() * 80, "{found} of {}", profile.samples().len());
-    assert!(found > 100, "{found} samples");
 }

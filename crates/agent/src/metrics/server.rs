@@ -32,7 +32,7 @@ use super::{Status, text};
 const MAX_CONNECTIONS: usize = 16;
 
 /// The longest time of a connection: one request and its response.
-const MAX_CONNECTION_TIME: Duration = Duration::from_secs(10);
+pub(super) const MAX_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 /// The most bytes of a request's head. hyper accepts no smaller limit.
 const MAX_HEAD_BYTES: usize = 8 << 10;

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use super::*;
@@ -82,13 +82,13 @@ fn other_requests_are_refused() {
 #[test]
 fn silent_clients_do_not_keep_others_out_beyond_their_time() {
     let (server, _) = start();
+    let start = Instant::now();
     // All connections that are served at a time.
     let silent: Vec<_> = (0..15).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     assert!(get(server.address(), "/healthz").starts_with("HTTP/1.1 200 "));
-    // A server with open connections stops at once.
-    let start = Instant::now();
+    // A server with open connections stops without waiting for their end.
     drop(server);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < server::MAX_CONNECTION_TIME, "{:?}", start.elapsed());
     drop(silent);
 }
 

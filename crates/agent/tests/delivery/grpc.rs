@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
 use super::{
-    SHORT_TIMEOUT,
+    DEADLINE, SHORT_TIMEOUT,
     certificate::Certificate,
     grpc_server::{Call, Reply, start},
     message, options, wait_until_settled,
@@ -34,7 +34,7 @@ fn compressed(samples: u64, text: &[u8]) -> Encoded {
 fn deliver(port: u16, messages: impl IntoIterator<Item = Encoded>) -> Delivery {
     let url = format!("http://127.0.0.1:{port}");
     let mut options = options(Destination::OtlpGrpc { url });
-    options.timeout = Duration::from_secs(5);
+    options.timeout = DEADLINE;
     let delivery = Delivery::start(options).unwrap();
     messages.into_iter().for_each(|message| delivery.push(message));
     delivery

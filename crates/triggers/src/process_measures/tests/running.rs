@@ -60,6 +60,32 @@ impl Drop for Process {
     }
 }
 
+/// A reading of measures, between two readings of a number of `schedstat`. This test can lose its CPU between them.
+struct Reading {
+    time_ns: u64,
+    before_ns: u64,
+    after_ns: u64,
+}
+
+impl Reading {
+    fn take(process: &Process, position: usize, read: impl FnOnce(u64)) -> Self {
+        let before_ns = process.schedstat(position);
+        let time_ns = process.now_ns();
+        read(time_ns);
+        Self { time_ns, before_ns, after_ns: process.schedstat(position) }
+    }
+
+    /// Checks that a measure of the time between two readings is the share that the scheduler counts.
+    fn assert_share_until(&self, last: &Self, share: f64) {
+        /// The kernel counts in clock ticks at either end.
+        const TOLERANCE_NS: u64 = 40_000_000;
+        let passed_ns = (last.time_ns - self.time_ns) as f64;
+        let least = last.before_ns.saturating_sub(self.after_ns + TOLERANCE_NS) as f64 / passed_ns;
+        let most = (last.after_ns + TOLERANCE_NS - self.before_ns) as f64 / passed_ns;
+        assert!((least..=most).contains(&share), "{share} instead of {least} to {most}");
+    }
+}
+
 fn wait_until(what: &str, mut is_reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_reached() {
@@ -78,15 +104,11 @@ fn the_cpu_time_of_a_busy_process_is_what_the_scheduler_counts() {
     let mut read = ProcessMeasures::open(process.pid()).unwrap();
     let (measures, mut values) =
         (measures("cpu > 0 and threads > 0 and fds > 0 and rss > 0 or exit"), Values::default());
-    let (began_ns, before_ns) = (process.now_ns(), process.schedstat(0));
-    read.read(&measures, began_ns, &mut values);
+    let first = Reading::take(&process, 0, |now_ns| read.read(&measures, now_ns, &mut values));
     assert_eq!((values.get(&Measure::Cpu), values.get(&Measure::Exit)), (None, Some(0.0)));
-    wait_until("the process gets no CPU time", || process.schedstat(0) >= before_ns + NS_PER_S);
-    let (ended_ns, after_ns) = (process.now_ns(), process.schedstat(0));
-    read.read(&measures, ended_ns, &mut values);
-    let wanted = (after_ns - before_ns) as f64 / (ended_ns - began_ns) as f64;
-    let cpu = values.get(&Measure::Cpu).unwrap();
-    assert!((cpu - wanted).abs() < 0.15 * wanted, "{cpu} instead of {wanted}");
+    wait_until("the process gets no CPU time", || process.schedstat(0) >= first.before_ns + NS_PER_S);
+    let last = Reading::take(&process, 0, |now_ns| read.read(&measures, now_ns, &mut values));
+    first.assert_share_until(&last, values.get(&Measure::Cpu).unwrap());
     assert_eq!(values.get(&Measure::Threads), Some(1.0));
     assert!(values.get(&Measure::Fds).is_some_and(|files| files >= 3.0), "{values:?}");
     assert!(values.get(&Measure::Rss).is_some_and(|bytes| (1e5..1e8).contains(&bytes)), "{values:?}");
@@ -99,16 +121,12 @@ fn processes_that_share_a_cpu_wait_for_it() {
     processes.iter().for_each(|process| process.run_on(0));
     let mut read = ProcessMeasures::open(process.pid()).unwrap();
     let (measures, mut values) = (measures("runnable > 0"), Values::default());
-    let (began_ns, before_ns) = (process.now_ns(), process.schedstat(1));
-    read.read(&measures, began_ns, &mut values);
+    let first = Reading::take(&process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
     wait_until("the processes do not wait", || {
-        process.schedstat(1) >= before_ns + NS_PER_S && other.schedstat(1) > 0
+        process.schedstat(1) >= first.before_ns + NS_PER_S && other.schedstat(1) > 0
     });
-    let (ended_ns, after_ns) = (process.now_ns(), process.schedstat(1));
-    read.read(&measures, ended_ns, &mut values);
-    let wanted = (after_ns - before_ns) as f64 / (ended_ns - began_ns) as f64;
-    let runnable = values.get(&Measure::Runnable).unwrap();
-    assert!((runnable - wanted).abs() < 0.15 * wanted, "{runnable} instead of {wanted}");
+    let last = Reading::take(&process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
+    first.assert_share_until(&last, values.get(&Measure::Runnable).unwrap());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Tests that the installed mappings follow mmap, fork, exec and exit.
 
 use std::{
+    io::{Read as _, Write as _},
     iter,
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
 };
 
 use profiler_addresses::{FileOffset, RuntimeAddress};
@@ -292,13 +293,12 @@ fn a_child_builds_the_failed_tables_of_its_parent() {
 fn idle_processes_make_place_for_others() {
     let Some(mut fixture) = Fixture::new() else { return };
     // Together they have more mappings than this process.
-    let mut idle: Vec<Child> = (0..3).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
-    for child in &idle {
-        // The kernel starts it with an empty address space.
-        let proc = ProcFs::live();
-        while proc.read(child.id(), "maps").unwrap().is_empty() {
-            std::thread::yield_now();
-        }
+    let start = |_| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut idle: Vec<Child> = (0..3).map(start).collect();
+    for child in &mut idle {
+        // Once it has copied a byte, its libraries are mapped.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         fixture.request(child.id());
     }
     let taken = fixture.fill();
