@@ -59,7 +59,7 @@ const QUICK: [Step; 6] = [
     Step::check("clippy", static_checks::clippy),
     Step::check("quick tests", selections::run_quick),
     Step::check("BPF program's tests on the host", selections::run_bpf_program),
-    Step::check("documentation links", static_checks::documentation),
+    Step::check("documentation and public API", public_api::check),
 ];
 
 const PRIVILEGED: [Step; 4] = [
@@ -75,7 +75,7 @@ const FULL: [Step; 16] = [
     Step::check("format", static_checks::format),
     Step::check("tidy", tidy::check),
     Step::check("clippy", static_checks::clippy),
-    Step::check("documentation links", static_checks::documentation),
+    Step::check("documentation and public API", public_api::check),
     Step::check("dependencies", static_checks::dependencies),
     Step::check("manifests", manifests::check_if_changed),
     Step::check("BPF object", build_ebpf::check),

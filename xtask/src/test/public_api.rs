@@ -1,4 +1,5 @@
-//! `cargo xtask public-api`: lists the public items of every library, and compares the lists with the committed ones.
+//! Builds the documentation; `cargo xtask public-api` lists the public items of every library by it, and compares the lists
+//! with the committed ones.
 
 use std::{
     fs,
@@ -35,7 +36,7 @@ impl PublicApi {
     }
 }
 
-/// Fails with the difference if a library's public items are not those of its committed list.
+/// Fails if a link in the documentation is broken, or a library's public items are not those of its committed list.
 pub(crate) fn check() -> Result<()> {
     let mut differences = Vec::new();
     for (path, listing) in listings()? {
@@ -61,36 +62,25 @@ fn write() -> Result<()> {
     Ok(())
 }
 
-/// The file of each publishable library, and what it has to contain.
+/// Builds the documentation of all packages, where a broken link is an error. Returns the file of each publishable library,
+/// and what it has to contain.
 fn listings() -> Result<Vec<(PathBuf, String)>> {
-    let rustdoc = rustdoc_with_unstable_options()?;
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+    shell::run(doc.env("RUSTDOCFLAGS", "-D warnings").env("RUSTDOC", rustdoc_with_json()?))?;
     let folder = project::root().join("tests/public-api");
     let packages = packages()?;
     let libraries = packages.iter().filter(|package| package.is_publishable());
     let libraries = libraries.filter_map(|package| Some((package, package.library()?)));
     let listing = |(package, library): (&Package, &str)| {
-        let items =
-            list(package, library, &rustdoc).with_context(|| format!("failed to list {}", package.name))?;
+        let items = list(library).with_context(|| format!("failed to list {}", package.name))?;
         Ok((folder.join(format!("{}.txt", package.name)), items))
     };
     libraries.map(listing).collect()
 }
 
-/// The public items of a library with all features, one a line, sorted.
-fn list(package: &Package, library: &str, rustdoc: &Path) -> Result<String> {
-    let mut cargo = cargo(&["rustdoc", "--quiet", "--locked", "--lib", "--all-features", "--package"]);
-    cargo.args([
-        &package.name,
-        "--",
-        "--cap-lints",
-        "allow",
-        "-Z",
-        "unstable-options",
-        "--output-format",
-        "json",
-    ]);
-    shell::run(cargo.env("RUSTDOC", rustdoc))?;
-    let json = project::root().join("target/doc").join(library).with_extension("json");
+/// The public items of a library with the features that the workspace enables, one a line, sorted.
+fn list(library: &str) -> Result<String> {
+    let json = target_folder().join("doc").join(library).with_extension("json");
     ensure_format(&json)?;
     let items = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
@@ -115,14 +105,25 @@ fn ensure_format(json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A script that runs rustdoc with unstable options. With the variable in the environment of all of cargo, every
-/// dependency would be compiled again.
-fn rustdoc_with_unstable_options() -> Result<PathBuf> {
-    let path = project::root().join("target/rustdoc-with-unstable-options");
-    fs::create_dir_all(project::root().join("target"))?;
-    fs::write(&path, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
+/// A script that runs rustdoc twice: for the pages, then for a JSON file of the items beside them. Another run of cargo would
+/// check all packages again, and the variable for unstable options in its environment would compile every dependency again.
+fn rustdoc_with_json() -> Result<PathBuf> {
+    const SCRIPT: &str = r#"#!/bin/sh
+set -e
+rustdoc "$@"
+case "$*" in
+*--out-dir*) RUSTC_BOOTSTRAP=1 exec rustdoc "$@" --cap-lints allow -Z unstable-options --output-format json ;;
+esac
+"#;
+    let path = target_folder().join("rustdoc-with-json");
+    fs::create_dir_all(target_folder())?;
+    fs::write(&path, SCRIPT)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(path)
+}
+
+fn target_folder() -> PathBuf {
+    project::root().join("target")
 }
 
 /// Lines of one text alone, marked as in a patch. `None` for equal texts.

@@ -1,4 +1,4 @@
-//! Checks of the sources that run no test: format, lints, documentation links, dependencies, a second build.
+//! Checks of the sources that run no test: format, lints, dependencies, a second build.
 
 use std::{
     path::Path,
@@ -29,12 +29,6 @@ pub(super) fn clippy() -> Result<()> {
     let denied = ["--", "-D", "warnings", "-D", "clippy::incompatible_msrv"];
     shell::run(cargo(&["clippy", "--workspace", "--all-targets", "--locked"]).args(denied))?;
     shell::run(bpf_cargo(&["clippy", "--lib", "--tests", "--locked"]).args(denied))
-}
-
-/// Builds the documentation of all packages; a broken link is an error.
-pub(super) fn documentation() -> Result<()> {
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
-    shell::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Checks licences and sources of the dependencies.
