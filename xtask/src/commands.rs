@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use crate::{
-    bench, build_ebpf, dist, fresh_machine, fuzz, guards, kernel_matrix, manual, picture, proto, prove, run,
-    setup, soak, test, tidy, workloads,
+    bench, build_ebpf, dist, fresh_machine, fuzz, guards, kernel_matrix, manual, picture, prove, run, setup,
+    soak, test, tidy, workloads,
 };
 
 /// The project's own commands.
@@ -17,7 +17,6 @@ enum Command {
     Run(Run),
     Test(test::Test),
     Prove(prove::Prove),
-    Proto(proto::Proto),
     PublicApi(test::public_api::PublicApi),
     Setup(setup::Setup),
     BuildEbpf(build_ebpf::BuildEbpf),
@@ -49,7 +48,6 @@ pub(crate) fn execute() -> Result<()> {
         Command::Run(command) => run::run(&command.arguments),
         Command::Test(command) => command.run(),
         Command::Prove(command) => command.run(),
-        Command::Proto(command) => command.run(),
         Command::PublicApi(command) => command.run(),
         Command::Setup(command) => command.run(),
         Command::BuildEbpf(command) => command.run(),

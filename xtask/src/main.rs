@@ -18,7 +18,6 @@ mod make;
 mod manual;
 mod picture;
 mod project;
-mod proto;
 mod prove;
 mod redirect;
 mod run;

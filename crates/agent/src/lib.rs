@@ -17,6 +17,8 @@ pub mod pyroscope;
 mod resource;
 pub mod selection;
 mod window;
+#[cfg(test)]
+mod wire;
 
 pub use self::{
     filter::{Filter, InvalidFilter},

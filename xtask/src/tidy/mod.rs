@@ -11,7 +11,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Result, ensure};
 
-use crate::{project, proto, shell};
+use crate::{project, shell};
 
 /// Fails with the list of all violations.
 pub(crate) fn check() -> Result<()> {
@@ -26,7 +26,6 @@ pub(crate) fn check() -> Result<()> {
             violations.extend(layers::check(&path, &text)?);
         }
     }
-    violations.extend(proto::outdated()?);
     ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     Ok(())
 }

@@ -5,11 +5,9 @@ use std::borrow::Cow;
 use indexmap::IndexSet;
 use prost::Message;
 
-use super::messages::opentelemetry::proto::{
-    common::v1::{AnyValue, any_value},
-    profiles::v1development::{
-        Function, KeyValueAndUnit, Link, Location, Mapping, ProfilesDictionary, Stack,
-    },
+use super::messages::{
+    AnyValue, DistinctLocation, Function, KeyValueAndUnit, Link, Location, Mapping, ProfilesDictionary,
+    Stack, any_value,
 };
 
 /// The bytes of an index in pprof, with its tag, at most: indices of a profile's own tables may be longer than those of the
@@ -23,7 +21,7 @@ pub(super) struct Dictionary<'a> {
     attributes: IndexSet<(i32, Cow<'a, str>)>,
     mappings: IndexSet<Mapping>,
     functions: IndexSet<Function>,
-    locations: IndexSet<Location>,
+    locations: IndexSet<DistinctLocation>,
     stacks: IndexSet<Stack>,
     size: Size,
 }
@@ -55,7 +53,7 @@ impl<'a> Dictionary<'a> {
             attributes: IndexSet::from([(0, Cow::Borrowed(""))]),
             mappings: IndexSet::from([Mapping::default()]),
             functions: IndexSet::from([Function::default()]),
-            locations: IndexSet::from([Location::default()]),
+            locations: IndexSet::from([DistinctLocation::default()]),
             stacks: IndexSet::from([Stack::default()]),
             size: Size::default(),
         };
@@ -102,7 +100,7 @@ impl<'a> Dictionary<'a> {
     pub(super) fn location(&mut self, location: Location) -> i32 {
         let otlp = field_bytes(location.encoded_len());
         let pprof = otlp + (2 + location.lines.len()) * PPROF_INDEX_BYTES;
-        let added = insert(&mut self.locations, location);
+        let added = insert(&mut self.locations, DistinctLocation(location));
         self.count(added, Size { otlp, pprof })
     }
 
@@ -122,7 +120,7 @@ impl<'a> Dictionary<'a> {
         let locations = stack.map_or(&[][..], |stack| &stack.location_indices);
         let location = |index: &i32| self.locations.get_index(usize::try_from(*index).ok()?);
         let mut mappings: Vec<_> =
-            locations.iter().filter_map(location).map(|location| location.mapping_index).collect();
+            locations.iter().filter_map(location).map(|location| location.0.mapping_index).collect();
         mappings.sort_unstable();
         mappings.dedup();
         let ids = locations.len() * prost::length_delimiter_len(self.locations.len());
@@ -158,7 +156,7 @@ impl<'a> Dictionary<'a> {
         let attributes = attributes.map(|(key, value)| attribute_message(*key, value));
         ProfilesDictionary {
             mapping_table: self.mappings.into_iter().collect(),
-            location_table: self.locations.into_iter().collect(),
+            location_table: self.locations.into_iter().map(|location| location.0).collect(),
             function_table: self.functions.into_iter().collect(),
             string_table: self.strings.into_iter().map(Cow::into_owned).collect(),
             attribute_table: first_elements.attribute_table.into_iter().chain(attributes).collect(),

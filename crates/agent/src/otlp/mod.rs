@@ -5,13 +5,6 @@
 
 mod dictionary;
 mod frame_type;
-#[allow(
-    clippy::enum_variant_names,
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "prost-build wrote it"
-)]
 mod messages;
 mod options;
 mod request;
@@ -31,13 +24,14 @@ use self::{
 };
 use crate::{Encoded, Message, Window};
 
-/// The version of the definitions in `crates/agent/proto`. `v1development` messages change between versions, and a backend
-/// with another version accepts a request and shows nothing: the number of `Sample.values` changed in 1.10.
-pub const PROTO_VERSION: &str = "1.11.0";
+/// The version of the definitions of `opentelemetry-proto` that the messages have. `v1development` messages change between
+/// versions, and a backend with another version accepts a request and shows nothing: the number of `Sample.values` changed in
+/// 1.10.
+pub const PROTO_VERSION: &str = "1.10.0";
 
 /// The version of the instrumentation scope: that of the profiler, with the version of the definitions as build metadata
 /// (<https://semver.org/#spec-item-10>). An attribute of the scope would be a label of each series.
-const SCOPE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+otlp.1.11.0");
+const SCOPE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+otlp.1.10.0");
 
 /// Attributes of samples.
 const THREAD_NAME: &str = "thread.name";

@@ -9,11 +9,9 @@ use prost::Message as _;
 use super::{
     THREAD_NAME, THREAD_STATE,
     dictionary::{Dictionary, field_bytes},
-    messages::opentelemetry::proto::{
-        collector::profiles::v1development::ExportProfilesServiceRequest,
-        common::v1::InstrumentationScope,
-        profiles::v1development::{Profile, ResourceProfiles, Sample, ScopeProfiles, ValueType},
-        resource::v1::Resource,
+    messages::{
+        ExportProfilesServiceRequest, InstrumentationScope, Profile, Resource, ResourceProfiles, Sample,
+        ScopeProfiles, ValueType,
     },
     rows::Row,
     shared_parts::SharedParts,

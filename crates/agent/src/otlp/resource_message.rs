@@ -5,10 +5,7 @@ use std::{borrow::Cow, collections::HashSet};
 use profiler_profile_formats::printable;
 
 use super::{
-    messages::opentelemetry::proto::{
-        common::v1::{AnyValue, KeyValue, any_value},
-        resource::v1,
-    },
+    messages::{self, AnyValue, KeyValue, any_value},
     text,
 };
 use crate::Resource;
@@ -42,7 +39,7 @@ const NEVER_SENT: [&str; 3] = ["process_pid", "thread_name", "thread_state"];
 /// A key becomes a label with `_` for each `.`, and one that has other characters than letters, digits, `_` and `.` makes
 /// Pyroscope reject the whole request (`pkg/validation/validate.go`): they are replaced by `_`. Two keys that become the same
 /// label are rejected as well: the first one is sent.
-pub(super) fn of(resource: &Resource, max_attributes: usize) -> v1::Resource {
+pub(super) fn of(resource: &Resource, max_attributes: usize) -> messages::Resource {
     let rank = |key: &str| MOST_IMPORTANT.iter().position(|known| *known == key);
     let mut entries: Vec<_> = resource.attributes.iter().collect();
     entries.sort_by_key(|(key, _)| (rank(key).unwrap_or(MOST_IMPORTANT.len()), *key));
@@ -55,7 +52,7 @@ pub(super) fn of(resource: &Resource, max_attributes: usize) -> v1::Resource {
     });
     let attributes: Vec<_> = sent.take(max_attributes).collect();
     let dropped = resource.attributes.len() - attributes.len();
-    v1::Resource {
+    messages::Resource {
         attributes,
         dropped_attributes_count: u32::try_from(dropped).unwrap_or(u32::MAX),
         entity_refs: Vec::new(),

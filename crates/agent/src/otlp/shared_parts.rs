@@ -4,7 +4,7 @@ use profiler_profile::EventId;
 
 use super::{
     OtlpOptions, SCOPE_VERSION,
-    messages::opentelemetry::proto::{common::v1::InstrumentationScope, resource::v1::Resource},
+    messages::{InstrumentationScope, Resource},
     resource_message, stacks,
     value_kind::{self, ValueKind},
 };

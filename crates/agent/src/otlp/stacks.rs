@@ -7,7 +7,7 @@ use profiler_profile::{Frame, FrameId, FrameKind, Module, ModuleId, Profile, Sta
 use super::{
     dictionary::Dictionary,
     frame_type,
-    messages::opentelemetry::proto::profiles::v1development::{Function, Line, Location, Mapping, Stack},
+    messages::{Function, Line, Location, Mapping, Stack},
     text,
 };
 

@@ -7,7 +7,8 @@ mod grpc_server;
 #[path = "../../../../crates/agent/src/pyroscope/tests/server.rs"]
 mod pyroscope_server;
 /// For [`pyroscope_server`].
-#[path = "../../../../crates/agent/src/pyroscope/tests/wire.rs"]
+#[expect(dead_code, reason = "the numbers of all fields are for tests of the encoder")]
+#[path = "../../../../crates/agent/src/wire.rs"]
 mod wire;
 
 use std::{

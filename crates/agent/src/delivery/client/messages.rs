@@ -1,22 +1,6 @@
-//! The protobuf messages of responses.
+//! The protobuf messages of a failed call, with the fields that are read.
 
 use prost::Message;
-
-/// `ExportProfilesServiceResponse` (`opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`).
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct ExportResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) partial_success: Option<PartialSuccess>,
-}
-
-/// `ExportProfilesPartialSuccess`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PartialSuccess {
-    #[prost(int64, tag = "1")]
-    pub(super) rejected_profiles: i64,
-    #[prost(string, tag = "2")]
-    pub(super) error_message: String,
-}
 
 /// `google.rpc.Status` (`google/rpc/status.proto`).
 #[derive(Clone, PartialEq, Eq, Message)]

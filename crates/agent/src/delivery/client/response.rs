@@ -8,12 +8,10 @@ use hyper::{
     body::Incoming,
     header::{self, HeaderName},
 };
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceResponse;
 use prost::Message as _;
 
-use super::{
-    endpoint::Protocol,
-    messages::{ExportResponse, Status},
-};
+use super::{endpoint::Protocol, messages::Status};
 use crate::delivery::outcome::Outcome;
 
 /// The part of a response body that is read.
@@ -139,7 +137,7 @@ impl Received {
 
 /// What a successful response of OTLP says about the message (OTLP specification, "Partial Success").
 pub(super) fn outcome_of_success(body: &[u8]) -> Outcome {
-    let response = match ExportResponse::decode(body) {
+    let response = match ExportProfilesServiceResponse::decode(body) {
         Ok(response) => response,
         Err(error) => {
             return Outcome::Ambiguous(format!("the response is no ExportProfilesServiceResponse: {error}"));
@@ -173,6 +171,8 @@ pub(super) fn describe(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesPartialSuccess;
+
     use super::*;
 
     fn received(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Received {
@@ -226,9 +226,8 @@ mod tests {
     fn a_partial_success_is_never_retried() {
         let protobuf = [("content-type", "application/x-protobuf")];
         let success = |rejected_profiles, text: &str| {
-            let partial =
-                super::super::messages::PartialSuccess { rejected_profiles, error_message: text.to_owned() };
-            let body = ExportResponse { partial_success: Some(partial) }.encode_to_vec();
+            let partial = ExportProfilesPartialSuccess { rejected_profiles, error_message: text.to_owned() };
+            let body = ExportProfilesServiceResponse { partial_success: Some(partial) }.encode_to_vec();
             received(200, &protobuf, &body).outcome(Protocol::OtlpHttp, SystemTime::UNIX_EPOCH)
         };
         let Outcome::PartlyRejected { profiles, reason } = success(3, "too old\n") else { panic!() };

@@ -1,4 +1,4 @@
-//! Requests as another implementation decodes them.
+//! Decoded requests, with texts in place of indices.
 
 use std::{collections::BTreeMap, io::Read as _};
 
@@ -44,8 +44,6 @@ pub(super) fn decode(message: &Message) -> DecodedRequest {
     let mut bytes = Vec::new();
     GzDecoder::new(&*message.body).read_to_end(&mut bytes).unwrap();
     let request = ExportProfilesServiceRequest::decode(&*bytes).unwrap();
-    // A field that the other implementation does not know is lost.
-    assert_eq!(request.encoded_len(), bytes.len(), "unknown fields");
     DecodedRequest { request, bytes: bytes.len() }
 }
 

@@ -1,7 +1,8 @@
-//! Tests of the encoder: decoded by the crate `opentelemetry-proto`, checked by the rules of the specification and of backends.
+//! Tests of the encoder: requests decoded again, by the rules of the specification and of backends.
 
 mod decoded_request;
 mod encoding;
+mod field_numbers;
 mod parca_rules;
 mod pyroscope_rules;
 mod random_rules;

@@ -1,7 +1,6 @@
 //! Tests that a server accepts each message, and that the messages of a window have its samples.
 
 mod server;
-mod wire;
 
 use std::collections::BTreeMap;
 
@@ -10,12 +9,12 @@ use profiler_profile::{
     test_profile,
 };
 
-use self::{
-    server::{Stored, accept},
-    wire::decompressed,
-};
+use self::server::{Stored, accept};
 use super::*;
-use crate::{Message, Resource};
+use crate::{
+    Message, Resource,
+    wire::{self, decompressed},
+};
 
 /// The resource with a number.
 fn resource(number: u32) -> Resource {

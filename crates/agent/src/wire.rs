@@ -1,7 +1,7 @@
 //! Decodes protobuf messages by their wire format alone (<https://protobuf.dev/programming-guides/encoding/>), independently
 //! of the types that encode them.
 
-use std::io::Read;
+use std::{collections::BTreeSet, io::Read};
 
 use flate2::read::GzDecoder;
 
@@ -22,6 +22,11 @@ impl Fields {
             let tag = varint(&mut bytes);
             let field = match tag & 7 {
                 0 => Field::Number(varint(&mut bytes)),
+                1 => {
+                    let (number, rest) = bytes.split_first_chunk().unwrap();
+                    bytes = rest;
+                    Field::Number(u64::from_le_bytes(*number))
+                }
                 2 => {
                     let length = usize::try_from(varint(&mut bytes)).unwrap();
                     let (field, rest) = bytes.split_at(length);
@@ -33,6 +38,11 @@ impl Fields {
             fields.push((tag >> 3, field));
         }
         Self(fields)
+    }
+
+    /// The numbers of all fields, each once, in order.
+    pub(crate) fn all_numbers(&self) -> Vec<u64> {
+        self.0.iter().map(|(number, _)| *number).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub(crate) fn bytes(&self, number: u64) -> Vec<&[u8]> {
