@@ -43,6 +43,7 @@ fn assert_is_kept(profile: &Profile, format: Format, options: &OutputOptions, na
 fn assert_bytes_are_kept(bytes: Vec<u8>, format: Format, name: &str) {
     let (text, extension) = match format {
         Format::Html => (profile_of_page(&text(bytes)), "html.json"),
+        Format::Svg => (boxes_of_picture(&text(bytes)), "svg"),
         Format::Speedscope | Format::Firefox => (a_line_for_each_entry(&text(bytes)), format.extensions()[0]),
         Format::Pprof => (fields_of_message(&unpacked(&bytes)), "pb.txt"),
         Format::TraceZip => (texts_of_archive(&bytes, name), "trace.txt"),
@@ -60,6 +61,13 @@ fn profile_of_page(page: &str) -> String {
     let mut json = String::new();
     ZlibDecoder::new(&*STANDARD.decode(base64).unwrap()).read_to_string(&mut json).unwrap();
     a_line_for_each_entry(&json)
+}
+
+/// The titles and boxes of a picture, each on a line. The style and the script before them are those of inferno, the same in
+/// each picture.
+fn boxes_of_picture(picture: &str) -> String {
+    let (_, boxes) = picture.split_once("]]></script>").unwrap();
+    boxes.replace("<g>", "\n<g>") + "\n"
 }
 
 /// To see what changed.
