@@ -36,7 +36,7 @@ pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
 pub fn settle(session: &mut Session) {
     const ROUND: u64 = 500;
     /// A target may have code without unwind information: its samples never get better.
-    const MAX_ROUNDS: u64 = 8;
+    const MAX_ROUNDS: u64 = 5;
     /// The tables of the mappings arrive one after the other.
     const SETTLED_ROUNDS: u32 = 2;
     let mut settled_rounds = 0;

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLEEPS = 50, READS = 50, FORKS = 20, COMPAT_CALLS = 1000, DENIED_CALLS = 20 };
+enum { SLEEPS = 50, READS = 50, FORKS = 20, COMPAT_CALLS = 10000, DENIED_CALLS = 20 };
 enum { ALLOWED, DENIED };
 enum { PAUSE_NS = 10 * 1000 * 1000 };
 

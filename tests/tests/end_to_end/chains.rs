@@ -8,7 +8,7 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_beside_others, run_command, sample,
-    sample_pid,
+    sample_pid, wait_for_samples,
 };
 
 use crate::NEARLY_ALL_PERCENT;
@@ -192,8 +192,11 @@ mod measured {
         let workload = Workload::start("shares");
         let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
         let cpu_before = workload.cpu_time();
-        let mut profiles: Vec<_> =
-            (0..4).map(|_| session.take_profile(Duration::from_millis(300)).unwrap()).collect();
+        let mut next = || {
+            wait_for_samples(&mut session, 300);
+            session.take_profile(Duration::ZERO).unwrap()
+        };
+        let mut profiles: Vec<_> = (0..4).map(|_| next()).collect();
         let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
         profiles.push(session.stop().unwrap());
 

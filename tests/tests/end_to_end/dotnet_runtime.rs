@@ -111,10 +111,10 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
     const HOT: usize = 200;
     for version in VERSIONS {
         for mode in ["cpu", "generic"] {
-            let from_events = sample(sample_pid(start(version, mode).pid()), 2_000);
+            let from_events = sample(sample_pid(start(version, mode).pid()), 1_500);
             let mut command = Workload::dotnet_command(version, mode);
             let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
-            let written = sample(sample_pid(silent.pid()), 2_000);
+            let written = sample(sample_pid(silent.pid()), 1_500);
             assert!(!written.first_ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents));
             for (one, other) in [(&from_events, &written), (&written, &from_events)] {
                 let missing: Vec<_> = seen(one, HOT).difference(&seen(other, 1)).cloned().collect();

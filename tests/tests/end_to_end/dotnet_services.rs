@@ -9,7 +9,7 @@ use profiler::{
 };
 use profiler_tests::{Workload, run_beside_others, sample, sample_pid, sample_settled, wait_until};
 
-const SAMPLES: u64 = 2_000;
+const SAMPLES: u64 = 1_000;
 
 /// A mode of the workload, and the beginnings of the names of the functions that managed code calls in it: QCalls as the
 /// runtime's source names them, FCalls by their methods.
@@ -158,11 +158,14 @@ fn called_functions(profile: &Profile) -> BTreeMap<(String, Option<SymbolSource>
     functions
 }
 
+/// The number of the services of threads and memory, which are the first ones.
+const OF_THREADS: usize = 5;
+
 /// Checks the functions that managed code of a program calls: a version of the framework-dependent workload, or a
 /// single-file program.
-fn assert_services_named(program: &str) {
+fn assert_services_named(program: &str, services: &[Service]) {
     let Some(_lock) = run_beside_others() else { return };
-    for service in &SERVICES {
+    for service in services {
         assert_named(program, service);
     }
 }
@@ -193,25 +196,45 @@ fn assert_named(program: &str, Service { mode, functions: right }: &Service) {
     assert!(profile.ledger().adds_up(), "{program} {mode}: {:?}", profile.ledger());
 }
 
-// A test for each program: they run at the same time.
+// Two tests for each program: they run at the same time.
 #[test]
-fn functions_that_managed_code_calls_have_the_right_names_on_8_0() {
-    assert_services_named("8.0");
+fn functions_of_threads_and_memory_that_managed_code_calls_have_the_right_names_on_8_0() {
+    assert_services_named("8.0", &SERVICES[..OF_THREADS]);
 }
 
 #[test]
-fn functions_that_managed_code_calls_have_the_right_names_on_9_0() {
-    assert_services_named("9.0");
+fn functions_of_types_that_managed_code_calls_have_the_right_names_on_8_0() {
+    assert_services_named("8.0", &SERVICES[OF_THREADS..]);
 }
 
 #[test]
-fn functions_that_managed_code_calls_have_the_right_names_in_a_single_file() {
-    assert_services_named("single-file");
+fn functions_of_threads_and_memory_that_managed_code_calls_have_the_right_names_on_9_0() {
+    assert_services_named("9.0", &SERVICES[..OF_THREADS]);
 }
 
 #[test]
-fn functions_that_managed_code_calls_have_the_right_names_in_a_single_file_of_10_0() {
-    assert_services_named("single-file-10.0");
+fn functions_of_types_that_managed_code_calls_have_the_right_names_on_9_0() {
+    assert_services_named("9.0", &SERVICES[OF_THREADS..]);
+}
+
+#[test]
+fn functions_of_threads_and_memory_that_managed_code_calls_have_the_right_names_in_a_single_file() {
+    assert_services_named("single-file", &SERVICES[..OF_THREADS]);
+}
+
+#[test]
+fn functions_of_types_that_managed_code_calls_have_the_right_names_in_a_single_file() {
+    assert_services_named("single-file", &SERVICES[OF_THREADS..]);
+}
+
+#[test]
+fn functions_of_threads_and_memory_that_managed_code_calls_have_the_right_names_in_a_single_file_of_10_0() {
+    assert_services_named("single-file-10.0", &SERVICES[..OF_THREADS]);
+}
+
+#[test]
+fn functions_of_types_that_managed_code_calls_have_the_right_names_in_a_single_file_of_10_0() {
+    assert_services_named("single-file-10.0", &SERVICES[OF_THREADS..]);
 }
 
 #[test]
@@ -292,7 +315,7 @@ fn stacks_with_frame(profile: &Profile, thread: &str, name: &str) -> (usize, usi
 
 #[test]
 fn pictures_show_what_threads_of_the_runtime_do() {
-    const MANY_SAMPLES: u64 = 8_000;
+    const MANY_SAMPLES: u64 = 6_000;
     let Some(_lock) = run_beside_others() else { return };
     for (mode, thread, role) in ROLES {
         let has_server_gc = if mode == "collect" { "1" } else { "0" };
