@@ -7,7 +7,7 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{EventId, FindingKind, ThreadState},
 };
-use profiler_tests::{measure_alone, run_beside_others, wait_until, workload_path};
+use profiler_tests::{assert_share, measure_alone, run_beside_others, wait_until, workload_path};
 
 use crate::{
     container::Container,
@@ -16,12 +16,13 @@ use crate::{
     sidecar::sidecar,
 };
 
-const SECONDS: u64 = 4;
+/// The time of a profile: a hundred passes over the threads.
+const SECONDS: u64 = 2;
 
-fn wall_profile(container: &Container) -> Profile {
+fn wall_profile(container: &Container, seconds: u64) -> Profile {
     let builder = Profiler::builder().target(Target::Pid(container.pid())).cpu_samples(false);
     let mut session = builder.wall_clock_hz(49).build().unwrap().start().unwrap();
-    session.wait(Some(Duration::from_secs(SECONDS)));
+    session.wait(Some(Duration::from_secs(seconds)));
     session.stop().unwrap()
 }
 
@@ -31,7 +32,8 @@ fn a_dotnet_program_whose_cpu_quota_is_used_up_has_that_finding() {
     for program in ["3.1", "9.0", "single-file-10.0"] {
         // So small that the program uses it up however many others compute.
         let container = builder_for(program, "cpu").variable("PERF_MAP=0").cpu_quota_percent(10).start();
-        let kinds: Vec<_> = wall_profile(&container).findings().iter().map(|finding| finding.kind).collect();
+        let kinds: Vec<_> =
+            wall_profile(&container, SECONDS).findings().iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&FindingKind::CpuQuota), "{program}: {kinds:?}");
     }
 }
@@ -50,15 +52,18 @@ fn a_starved_pool_is_found_from_the_host_from_a_sidecar_and_from_a_container_of_
     /// The threads of a .NET program with a pool that has begun to starve.
     const THREADS: usize = 15;
     let Some(_lock) = run_beside_others() else { return };
-    for version in ["3.1", "9.0"] {
+    for (version, has_profilers_in_containers) in [("3.1", false), ("9.0", true)] {
         let container = builder_for(version, "starve").variable("PERF_MAP=0").start();
         let threads = format!("/proc/{}/task", container.pid());
         wait_until("the threads of the pool", || {
             (fs::read_dir(&threads).unwrap().count() >= THREADS).then_some(())
         });
-        let from_host = wall_profile(&container);
+        let from_host = wall_profile(&container, SECONDS);
         let findings: Vec<_> = from_host.findings().iter().map(ToString::to_string).collect();
         assert!(findings.iter().any(|finding| finding.contains(FINDING)), "{version}: {findings:?}");
+        if !has_profilers_in_containers {
+            continue;
+        }
         let seconds = SECONDS.to_string();
         let options = |pid| ["-p", pid, "--wall", "-d", &seconds, "--format", "folded"];
         let pid = container.pid().to_string();
@@ -74,6 +79,8 @@ fn a_starved_pool_is_found_from_the_host_from_a_sidecar_and_from_a_container_of_
 mod measured {
     use super::*;
 
+    const SECONDS: u64 = 4;
+
     /// The CPU time of the first thread, nanoseconds (proc_pid_schedstat, `Documentation/scheduler/sched-stats.rst`).
     fn cpu_time_ns(container: &Container) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", container.pid())).unwrap();
@@ -84,10 +91,10 @@ mod measured {
     fn a_container_whose_cpu_quota_is_used_up_is_throttled() {
         let Some(_lock) = measure_alone() else { return };
         let container = ContainerBuilder::workload("shares-static", &["300"]).cpu_quota_percent(20).start();
-        let wall = wall_profile(&container);
+        let wall = wall_profile(&container, SECONDS);
         let states = wall.values_by_state(EventId::FIRST);
-        let throttled = states[&ThreadState::Throttled] as f64 / wall.total_value() as f64;
-        assert!((0.7..0.9).contains(&throttled), "{states:?}");
+        // A fifth of each period has CPU time. The ends of the other part are not those of the passes.
+        assert_share(states[&ThreadState::Throttled], wall.total_value(), 80.0, 3.0);
         let finding = wall.findings().iter().find(|finding| finding.kind == FindingKind::CpuQuota);
         let evidence = &finding.expect("the quota is found").evidence;
         assert!(evidence.contains("are throttled by the CPU quota of their cgroup"), "{evidence}");
