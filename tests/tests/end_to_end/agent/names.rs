@@ -7,6 +7,10 @@ use profiler_tests::{Workload, run_beside_others, wait_until, workload_path};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Agent, path_text, recordings};
+use super::totals::SERVICE;
+
+/// The service of the published context.
+const CONTEXT_SERVICE: &str = "agent-test-context";
 
 /// The names of its service that the sampled process with a PID has.
 fn services(profile: &Profile, pid: u32) -> BTreeSet<&str> {
@@ -19,7 +23,7 @@ fn services(profile: &Profile, pid: u32) -> BTreeSet<&str> {
 fn a_process_context_that_is_published_later_precedes_the_environment() {
     let Some(_guard) = run_beside_others() else { return };
     let mut command = Command::new(workload_path("process_context"));
-    let command = command.args(["600", "context-shop"]).env("OTEL_SERVICE_NAME", "environment-shop");
+    let command = command.args(["600", CONTEXT_SERVICE]).env("OTEL_SERVICE_NAME", SERVICE);
     let workload = Workload::run(command);
     let pid = i32::try_from(workload.pid()).ok().and_then(Pid::from_raw).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -34,14 +38,14 @@ fn a_process_context_that_is_published_later_precedes_the_environment() {
             (services(&profile, workload.pid()) == BTreeSet::from([name])).then_some(())
         });
     };
-    wait_for_name("environment-shop");
+    wait_for_name(SERVICE);
     kill_process(pid, Signal::USR1).unwrap();
-    wait_for_name("context-shop");
+    wait_for_name(CONTEXT_SERVICE);
     agent.signal(Signal::TERM);
     agent.finish();
     let profiles = recordings(directory.path());
     let names: Vec<_> = profiles.iter().map(|profile| services(profile, workload.pid())).collect();
     let mut of_windows = names.iter().filter(|names| !names.is_empty());
-    assert_eq!(of_windows.next(), Some(&BTreeSet::from(["environment-shop"])), "{names:?}");
-    assert_eq!(of_windows.next_back(), Some(&BTreeSet::from(["context-shop"])), "{names:?}");
+    assert_eq!(of_windows.next(), Some(&BTreeSet::from([SERVICE])), "{names:?}");
+    assert_eq!(of_windows.next_back(), Some(&BTreeSet::from([CONTEXT_SERVICE])), "{names:?}");
 }

@@ -16,7 +16,7 @@ use profiler_tests::{Workload, profiler, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::totals::FUNCTION;
+use super::totals::{FUNCTION, SERVICE};
 
 /// An agent that runs, and the lines that it writes.
 pub(super) struct Agent {
@@ -72,8 +72,8 @@ impl Agent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until a file of `--write-dir` has a stack of a workload with its function, ends the agent, and returns the
-    /// remaining lines.
+    /// Waits until a file of `--write-dir` has a stack of a workload with its function and service, ends the agent, and
+    /// returns the remaining lines. On a busy machine a window can end before the agent has read either.
     pub(super) fn finish_after(mut self, workload: &Workload) -> Vec<String> {
         wait_until("a stack of the workload", || {
             let line = self.wait_for("event=written ");
@@ -81,7 +81,9 @@ impl Agent {
             let profile = Profile::read(File::open(path).unwrap()).unwrap();
             let is_named = |frame: &FrameId| profile.string(profile.frame(*frame).name) == FUNCTION;
             let is_wanted = |sample: &Sample| {
-                profile.process(profile.thread(sample.thread).process).pid == workload.pid()
+                let process = profile.thread(sample.thread).process;
+                profile.process(process).pid == workload.pid()
+                    && profile.attribute(process, "service.name") == Some(SERVICE)
                     && profile.stack(sample.stack).frames.iter().any(is_named)
             };
             profile.samples().iter().any(is_wanted).then_some(())
