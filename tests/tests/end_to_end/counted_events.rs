@@ -58,7 +58,10 @@ fn every_nth_occurrence_stands_for_n() {
     assert_eq!(sampling, Sampling::Occurrences { period: 100 });
     assert!(profile.samples().iter().all(|sample| sample.value == 100));
     let faults = below(&profile, "page-faults", "touch_pages");
-    assert!(faults.abs_diff(counts["touch_pages"]) <= 100, "{faults} of {}", counts["touch_pages"]);
+    // On each CPU, a sample has faults of what ran before, and the next one those of the last pages.
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let tolerance = 2 * 100 * cpus;
+    assert!(faults.abs_diff(counts["touch_pages"]) <= tolerance, "{faults} of {}", counts["touch_pages"]);
 }
 
 #[test]

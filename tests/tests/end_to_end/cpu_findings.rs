@@ -1,12 +1,14 @@
 //! Tests findings on CPU time: programs that each spend it in one way that is not their work, and a healthy one.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use profiler::{
     Profile, Profiler, Target,
     profile::{FindingKind, Sampling},
 };
-use profiler_tests::{Workload, run_beside_others, sample, sample_pid, workload_path};
+use profiler_tests::{
+    Workload, run_beside_others, sample, sample_pid, wait_for_samples, wait_until, workload_path,
+};
 
 const SAMPLES: u64 = 1_000;
 
@@ -23,6 +25,17 @@ fn assert_found(what: &str, profile: &Profile, kind: FindingKind, activity: &str
     let [(found_kind, text)] = &found[..] else { panic!("{what}: {found:?}") };
     assert_eq!(*found_kind, kind, "{what}: {text}");
     assert!(text.contains(&format!(" % of the CPU time {activity}: ")), "{what}: {text}");
+}
+
+/// A profile of a .NET program that has started: it no longer compiles most of its methods.
+fn sample_started(pid: u32) -> Profile {
+    let mut session = sample_pid(pid).build().unwrap().start().unwrap();
+    wait_until("the end of the start", || {
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        let compiles = findings(&profile).iter().any(|(kind, _)| *kind == FindingKind::Compilation);
+        (!compiles).then_some(profile)
+    })
 }
 
 /// Without precompiled code, the runtime compiles all that a start needs.
@@ -49,7 +62,7 @@ fn a_process_that_collects_garbage_is_found() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "8.0", "9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "collect");
-        let profile = sample(sample_pid(workload.pid()), SAMPLES);
+        let profile = sample_started(workload.pid());
         assert_found(program, &profile, FindingKind::GarbageCollection, "collects garbage");
     }
 }
@@ -60,7 +73,7 @@ fn a_process_that_spins_is_found() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["9.0", "single-file-10.0"] {
         let workload = Workload::dotnet_program(program, "spin");
-        let profile = sample(sample_pid(workload.pid()), SAMPLES);
+        let profile = sample_started(workload.pid());
         assert_found(program, &profile, FindingKind::Spinning, SPINS);
     }
     let workload = Workload::start_with("convoy", &["600", "spin"]);

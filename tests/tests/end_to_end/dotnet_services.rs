@@ -7,7 +7,9 @@ use profiler::{
     Profile,
     profile::{FoundBy, Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, run_beside_others, sample, sample_pid, sample_settled, wait_until};
+use profiler_tests::{
+    Workload, run_beside_others, sample, sample_pid, sample_settled, settle, wait_for_samples, wait_until,
+};
 
 const SAMPLES: u64 = 1_000;
 
@@ -128,7 +130,24 @@ fn sample_optimized(pid: u32) -> Profile {
         (!has_counters(&profile)).then_some(())
     });
     drop(session);
-    sample_settled(sample_pid(pid), SAMPLES)
+    let mut session = sample_pid(pid).build().unwrap().start().unwrap();
+    settle(&mut session);
+    // On a busy machine, the runtime can report a method that it has just compiled after the end of a profile.
+    wait_until("names of all methods", || {
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        has_names_of_methods(&profile).then_some(profile)
+    })
+}
+
+/// Whether 99 % of the managed frames have names.
+fn has_names_of_methods(profile: &Profile) -> bool {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    let (named, unnamed): (Vec<_>, Vec<_>) = frames
+        .filter(|frame| is_managed(frame))
+        .partition(|frame| matches!(frame.symbolization, Symbolization::Symbol(_)));
+    unnamed.len() * 99 <= named.len()
 }
 
 /// The first native function below managed code, with the number of samples and the source of its name. An empty name is
