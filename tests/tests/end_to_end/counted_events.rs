@@ -16,7 +16,7 @@ fn event(name: &str) -> CountedEvent {
 
 /// Profiles a workload that writes what it counted or measured; also returns that.
 fn run_workload(workload: &str, test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, String) {
-    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.report"));
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}.report", std::process::id()));
     let command = [workload_path(workload).into_os_string(), report.clone().into()];
     let builder = Profiler::builder().target(Target::Command(command.to_vec())).cpu_samples(false);
     let mut session = configure(builder).build().unwrap().start().unwrap();
