@@ -5,19 +5,15 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     fs::{self, File},
-    num::NonZero,
     path::Path,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::{Limits, failures_folder, fuzzer, output, statistics::Statistics};
+use super::{
+    Limits, failures_folder, for_each_at_once, fuzzer, output, statistics::Statistics, targets_at_once,
+};
 use crate::project;
-
-/// Targets that run at the same time, where there are as many CPUs.
-const MAX_AT_ONCE: usize = 2;
 
 const INPUT_BYTES_LIMIT: u32 = 1 << 20;
 
@@ -38,20 +34,10 @@ struct Row {
 /// # Errors
 /// When an input fails. The other targets run nevertheless.
 pub(super) fn run(programs: &Path, targets: &[String], minutes: u32) -> Result<()> {
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    let at_once = cpus.min(MAX_AT_ONCE).min(targets.len());
+    let at_once = targets_at_once().min(targets.len());
     let seconds = seconds_of_each(minutes, targets.len(), at_once)?;
     println!("{} targets, {at_once} at a time, {seconds} s each", targets.len());
-    let next = AtomicUsize::new(0);
-    let run_next = || targets.get(next.fetch_add(1, Ordering::Relaxed));
-    let run_all = || -> Result<Vec<Row>> {
-        std::iter::from_fn(run_next).map(|target| run_target(programs, target, seconds)).collect()
-    };
-    let rows = thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(run_all)).collect();
-        workers.into_iter().map(thread::ScopedJoinHandle::join).collect::<Result<Result<Vec<_>>, _>>()
-    });
-    let mut rows: Vec<_> = rows.map_err(|_| anyhow!("a thread panicked"))??.into_iter().flatten().collect();
+    let mut rows = for_each_at_once(targets, |target| run_target(programs, target, seconds))?;
     rows.sort_by(|one, other| one.target.cmp(&other.target));
     print!("\n{}", table(&rows));
     ensure_no_failures(&rows)

@@ -10,11 +10,14 @@ mod statistics;
 
 use std::{
     fs,
+    num::NonZero,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::{project, shell};
@@ -71,6 +74,7 @@ impl Fuzz {
         let programs = build(self.smoke)?;
         match self.minutes {
             Some(minutes) => long_run::run(&programs, &targets, minutes),
+            None if self.smoke => for_each_at_once(&targets, |target| self.fuzz(&programs, target)).map(drop),
             None => targets.iter().try_for_each(|target| self.fuzz(&programs, target)),
         }
     }
@@ -87,6 +91,24 @@ impl Fuzz {
         let mut fuzzer = fuzzer(programs, target, &corpus, &Limits::of_short_run(seconds))?;
         if self.smoke { shell::run_quietly(fuzzer.arg("-seed=1")) } else { shell::run(&mut fuzzer) }
     }
+}
+
+/// Targets that run at the same time.
+fn targets_at_once() -> usize {
+    const MAX: usize = 2;
+    thread::available_parallelism().map_or(1, NonZero::get).min(MAX)
+}
+
+/// Calls `run` for each target, for some at the same time.
+fn for_each_at_once<T: Send>(targets: &[String], run: impl Fn(&str) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let run_next = || targets.get(next.fetch_add(1, Ordering::Relaxed));
+    let run_all = || -> Result<Vec<T>> { std::iter::from_fn(run_next).map(|target| run(target)).collect() };
+    let results = thread::scope(|scope| {
+        let workers: Vec<_> = (0..targets_at_once()).map(|_| scope.spawn(run_all)).collect();
+        workers.into_iter().map(thread::ScopedJoinHandle::join).collect::<Result<Result<Vec<_>>, _>>()
+    });
+    Ok(results.map_err(|_| anyhow!("a thread panicked"))??.into_iter().flatten().collect())
 }
 
 /// The command that runs a target, which adds what it finds to `corpus`.
