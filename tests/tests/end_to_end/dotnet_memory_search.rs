@@ -67,7 +67,7 @@ fn search(line: &str) -> Option<(&str, u64, u64)> {
     let mut words = after.split(' ').skip(2);
     let what = words.next()?;
     let us = words.nth(1)?.parse().ok()?;
-    let bytes = words.nth(2)?.parse().ok()?;
+    let bytes = words.nth(5)?.parse().ok()?;
     Some((what, us, bytes))
 }
 

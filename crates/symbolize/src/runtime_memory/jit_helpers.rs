@@ -1,7 +1,7 @@
 //! Finds the helpers that JIT code calls: by the files of the JIT compiler and of the runtime, and by pointers in the memory of
 //! the process.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use profiler_addresses::RuntimeAddress;
 
@@ -18,7 +18,7 @@ impl RuntimeMemory {
         if search.proc.has_capture() || !self.jit_attempts.begin(generation) {
             return;
         }
-        let begin = Instant::now();
+        let begin = super::thread_cpu_time();
         let compiler = search.jit_compiler().unwrap_or(runtime);
         self.jit_helpers = search.modules.jit_helpers(compiler, runtime);
         if !self.jit_helpers.functions.is_empty() {

@@ -17,7 +17,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::{
@@ -27,6 +27,7 @@ use profiler_dotnet_symbols::{
 };
 use profiler_processes::{Mapping, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
+use rustix::time::{ClockId, clock_gettime};
 
 use self::{
     attempts::Attempts,
@@ -80,6 +81,11 @@ pub(super) struct RuntimeMemory {
     /// The native functions to which calls of managed code lead, by the code of the call. `None` is a call that leads to no
     /// such function.
     called_functions: HashMap<CodeKey, Option<RuntimeAddress>>,
+}
+
+/// The CPU time of this thread.
+fn thread_cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 impl Symbolizer {
@@ -138,7 +144,7 @@ impl RuntimeMemory {
         {
             return;
         }
-        let begin = Instant::now();
+        let begin = thread_cpu_time();
         self.add_helpers(search);
         if let Some(Location::Function(module, address)) =
             search.prestub().and_then(|target| search.locate(target))
@@ -178,7 +184,7 @@ impl RuntimeMemory {
         }
         self.later_searches += 1;
         self.next_later_search_ns = search.time_ns.saturating_add(LATER_SEARCH_INTERVAL_NS);
-        let begin = Instant::now();
+        let begin = thread_cpu_time();
         self.add_allocators(search);
         self.add_helper_pointers(search);
         self.log_cost("allocators", search, begin);
@@ -203,10 +209,11 @@ impl RuntimeMemory {
         }
     }
 
-    fn log_cost(&self, what: &str, search: &Search<'_>, begin: Instant) {
-        let (pid, time, bytes) = (search.process.pid, begin.elapsed(), self.memory_bytes());
+    fn log_cost(&self, what: &str, search: &Search<'_>, begin: Duration) {
+        let time = thread_cpu_time().saturating_sub(begin);
+        let (pid, bytes) = (search.process.pid, self.memory_bytes());
         log::debug!(
-            "searched the memory of process {pid} for {what} in {} us, keeps {bytes} bytes",
+            "searched the memory of process {pid} for {what} in {} us of CPU time, keeps {bytes} bytes",
             time.as_micros()
         );
     }
