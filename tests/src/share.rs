@@ -30,7 +30,10 @@ fn interval_percent(found: u64, all: u64) -> (f64, f64) {
     let square = QUANTILE * QUANTILE / samples;
     let center = (share + square / 2.0) / (1.0 + square);
     let half = QUANTILE / (1.0 + square) * (share * (1.0 - share) / samples + square / samples / 4.0).sqrt();
-    (100.0 * (center - half).max(0.0), 100.0 * (center + half).min(1.0))
+    // The bounds of none and all are exact, which rounding would miss.
+    let least = if found == 0 { 0.0 } else { center - half };
+    let most = if found == all { 1.0 } else { center + half };
+    (100.0 * least, 100.0 * most)
 }
 
 #[cfg(test)]
@@ -44,6 +47,7 @@ mod tests {
         let (least, most) = interval_percent(7_500, 10_000);
         assert!((72.9..73.2).contains(&least) && (76.8..77.0).contains(&most), "{least} {most}");
         assert_eq!(interval_percent(0, 0), (0.0, 100.0));
+        assert_eq!((interval_percent(0, 77).0, interval_percent(77, 77).1), (0.0, 100.0));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::NEARLY_ALL_PERCENT;
 /// As many samples that a few of the start of a program are no share of them.
 const SAMPLES: u64 = 1_000;
 
-/// The time of a profile of all processes, of which a test takes several.
+/// The duration of a profile of all processes. A test takes several profiles.
 const ROUND: Duration = Duration::from_secs(2);
 const MAX_ROUNDS: u32 = 30;
 

@@ -83,9 +83,9 @@ fn make() -> Result<PathBuf> {
         copy(&path, &root)?;
     }
     for path in USER_SETTINGS {
-        copy_to(&shell::home().join(path), &root.join("root").join(path))?;
+        copy_to(&shell::home().join(path), &root.join("build").join(path))?;
     }
-    let programs = root.join("root/.cargo/bin");
+    let programs = root.join("build/.cargo/bin");
     fs::create_dir_all(&programs)?;
     let rustup = shell::find("rustup").context("there is no rustup whose toolchain could be used")?;
     fs::copy(rustup, programs.join("rustup"))?;
@@ -93,7 +93,7 @@ fn make() -> Result<PathBuf> {
         symlink("rustup", programs.join(program))?;
     }
     let mut clone = Command::new("git");
-    shell::run(clone.args(["clone", "--quiet"]).arg(project::root()).arg(root.join("root/project")))?;
+    shell::run(clone.args(["clone", "--quiet"]).arg(project::root()).arg(root.join("build/project")))?;
     Ok(root)
 }
 

@@ -112,7 +112,7 @@ fn rustdoc_with_json() -> Result<PathBuf> {
 set -e
 rustdoc "$@"
 case "$*" in
-*--out-dir*) RUSTC_BOOTSTRAP=1 exec rustdoc "$@" --cap-lints allow -Z unstable-options --output-format json ;;
+*" -o "*) RUSTC_BOOTSTRAP=1 exec rustdoc "$@" --cap-lints allow -Z unstable-options --output-format json ;;
 esac
 "#;
     let path = target_folder().join("rustdoc-with-json");

@@ -121,11 +121,11 @@ fn processes_that_share_a_cpu_wait_for_it() {
     processes.iter().for_each(|process| process.run_on(0));
     let mut read = ProcessMeasures::open(process.pid()).unwrap();
     let (measures, mut values) = (measures("runnable > 0"), Values::default());
-    let first = Reading::take(&process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
+    let first = Reading::take(process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
     wait_until("the processes do not wait", || {
         process.schedstat(1) >= first.before_ns + NS_PER_S && other.schedstat(1) > 0
     });
-    let last = Reading::take(&process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
+    let last = Reading::take(process, 1, |now_ns| read.read(&measures, now_ns, &mut values));
     first.assert_share_until(&last, values.get(&Measure::Runnable).unwrap());
 }
 
