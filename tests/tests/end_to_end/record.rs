@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
+    ops::Range,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -15,7 +16,10 @@ use profiler::{
 use profiler_tests::{
     FoldedStacks, Recorder, Workload, profiler, run_beside_others, run_command, wait_until, workload_path,
 };
-use rustix::process::Signal;
+use rustix::{
+    process::Signal,
+    time::{ClockId, clock_gettime},
+};
 use tempfile::TempDir;
 
 const NS_PER_S: f64 = 1e9;
@@ -46,17 +50,22 @@ fn compute(workload: &Workload, seconds: f64) {
     wait_until("CPU time of the workload", || (workload.cpu_time() >= end).then_some(()));
 }
 
-/// The share of samples of an event with a function, before and after a moment.
-fn shares(profile: &Profile, event: EventId, function: &str, moment_ns: u64) -> [f64; 2] {
-    let mut counts = [(0_u64, 0_u64); 2];
-    for sample in profile.samples_of(event) {
-        let (with, all) = &mut counts[usize::from(sample.time_ns >= moment_ns)];
+/// The share of samples of an event with a function, in a period.
+fn share(profile: &Profile, event: EventId, function: &str, period_ns: Range<u64>) -> f64 {
+    let (mut with, mut all) = (0, 0);
+    for sample in profile.samples_of(event).filter(|sample| period_ns.contains(&sample.time_ns)) {
         let frames = &profile.stack(sample.stack).frames;
         let has = frames.iter().any(|frame| profile.string(profile.frame(*frame).name) == function);
-        *with += u64::from(has) * sample.value;
-        *all += sample.value;
+        with += u64::from(has) * sample.value;
+        all += sample.value;
     }
-    counts.map(|(with, all)| with as f64 / all.max(1) as f64)
+    with as f64 / all.max(1) as f64
+}
+
+/// The present time of the clock that profiles start by.
+fn monotonic_ns() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
+    u64::try_from(now.as_nanos()).unwrap()
 }
 
 #[test]
@@ -84,8 +93,8 @@ fn each_incident_has_a_file_with_what_led_to_it() {
     ]);
     for number in 1..=2 {
         compute(&workload, 1.5);
+        let (stalled, stalled_ns) = (Instant::now(), monotonic_ns());
         workload.write_line("wait");
-        let stalled = Instant::now();
         recorder.wait_for("event=incident");
         let seen_after = stalled.elapsed().as_secs_f64();
         assert!(seen_after > 1.0, "after {seen_after} s");
@@ -99,11 +108,11 @@ fn each_incident_has_a_file_with_what_led_to_it() {
         // It may begin in the interval in which the process still computed.
         assert!(lasted >= 1.0 && lasted < seen_after + 1.0, "{lasted}, seen after {seen_after}");
         let wall = profile.find_event("wall").unwrap();
-        // It begins in an interval in which the process hardly ran.
-        let [before, _] = shares(&profile, wall, "work", since_ns.saturating_sub(200_000_000));
-        let [_, after] = shares(&profile, wall, "wait_for_line", since_ns + 200_000_000);
-        // The first file begins before the unwind tables are loaded, the second one with the end of the first stall.
-        assert!(before > 0.5 && after > 0.9, "work before {before}, waits after {after}");
+        // The incident begins with the first interval in which the process hardly ran, up to an interval after the stall.
+        let stall_ns = stalled_ns - profile.header().started_monotonic_ns;
+        let before = share(&profile, wall, "work", stall_ns.saturating_sub(1_000_000_000)..stall_ns);
+        let after = share(&profile, wall, "wait_for_line", stall_ns + 200_000_000..u64::MAX);
+        assert!(before > 0.9 && after > 0.9, "work before {before}, waits after {after}");
         assert!(*since_ns as f64 > 0.75 * NS_PER_S, "{since_ns} ns before the incident");
         workload.write_line("compute");
     }
