@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::{
-    bench, fresh_machine, fuzz, kernel_matrix, shell, soak,
+    bench, build_ebpf, fresh_machine, fuzz, kernel_matrix, shell, soak,
     test::{
         features, minimum_rust, packaging,
         report::{self, Step},
@@ -23,7 +23,7 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(180 * 60);
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step::check("minimum Rust version", minimum_rust::check),
     Step::check("a second build does nothing", static_checks::second_build),
     Step::check("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
@@ -31,6 +31,7 @@ const STEPS: [Step; 16] = [
     Step::check("each feature alone", features::check_each),
     Step::check("an embedder without features", selections::run_embedder),
     Step::check("packages built from their archives", packaging::verify),
+    Step::check("BPF object", build_ebpf::install_and_check),
     Step::check("kernel matrix", kernel_matrix::run_always),
     Step::check("a machine with many CPUs", kernel_matrix::run_many_cpus),
     Step::check("unwind tables of all files in /usr", selections::compare_all_unwind_tables),

@@ -22,7 +22,7 @@ use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use clap::Args;
 use serde::Deserialize;
 
-use crate::{digest::sha256, project, shell};
+use crate::{digest::sha256, project, setup, shell};
 use stamp::Stamp;
 use toolchain::{PINNED, Toolchain};
 
@@ -77,20 +77,32 @@ fn write_log_object() -> Result<()> {
     Ok(())
 }
 
-/// Fails if the committed object is not what the sources give.
-pub(crate) fn check() -> Result<()> {
-    let path = object_path();
-    let committed = fs::read(&path).with_context(|| format!("no BPF object: {REBUILD}"))?;
+/// Fails if the stamp does not name the sources, the committed object and the pinned toolchain.
+pub(crate) fn check_stamp() -> Result<()> {
+    let committed = fs::read(object_path()).with_context(|| format!("no BPF object: {REBUILD}"))?;
     let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;
     ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the BPF object is stale: {REBUILD}");
     ensure!(stamp.object_sha256 == sha256(&committed), "object and stamp do not belong together: {REBUILD}");
-
-    let toolchain = Toolchain::find()?;
-    toolchain.ensure_pinned()?;
     ensure!(
         stamp.versions() == PINNED,
         "the object was built with another toolchain than the pinned one: {REBUILD}"
     );
+    Ok(())
+}
+
+/// The step of `cargo xtask prove`.
+pub(crate) fn install_and_check() -> Result<()> {
+    setup::install(&[setup::Purpose::Ebpf])?;
+    check()
+}
+
+/// Fails if the committed object is not what the sources give.
+fn check() -> Result<()> {
+    check_stamp()?;
+    let path = object_path();
+    let committed = fs::read(&path)?;
+    let toolchain = Toolchain::find()?;
+    toolchain.ensure_pinned()?;
     let copy = source_copy::create(&project::root().join("target/ebpf-sources-elsewhere"))?;
     let object = compile(&toolchain, &copy, &[])?;
     if object != committed {

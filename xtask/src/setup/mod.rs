@@ -75,8 +75,8 @@ impl Setup {
 }
 
 /// What `cargo xtask test` needs.
-pub(crate) const FOR_TESTS: [Purpose; 5] =
-    [Purpose::Ebpf, Purpose::Dependencies, Purpose::Tests, Purpose::Workloads, Purpose::EndToEnd];
+pub(crate) const FOR_TESTS: [Purpose; 4] =
+    [Purpose::Dependencies, Purpose::Tests, Purpose::Workloads, Purpose::EndToEnd];
 
 /// Installs what is missing for `purposes`.
 pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {

@@ -78,7 +78,7 @@ const FULL: [Step; 16] = [
     Step::check("documentation and public API", public_api::check),
     Step::check("dependencies", static_checks::dependencies),
     Step::check("manifests", manifests::check_if_changed),
-    Step::check("BPF object", build_ebpf::check),
+    Step::check("stamp of the BPF object", build_ebpf::check_stamp),
     Step::check("BPF program's tests on the host", selections::run_bpf_program),
     Step::check("fuzz smoke", fuzz::smoke),
     Step::preparation("workloads", workloads::build),
