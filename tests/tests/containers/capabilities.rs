@@ -8,7 +8,7 @@ use profiler_tests::{
 };
 
 use crate::{
-    HOT_CHAIN,
+    HOT_CHAIN, assert_jit_named,
     container::Container,
     container_builder::{ContainerBuilder, LEAST_CAPABILITIES, is_grantable},
     sidecar::{sidecar, stacks},
@@ -48,7 +48,7 @@ fn run_without(missing: &str) -> Outcome {
 fn assert_hot_named(stacks: &FoldedStacks) {
     let own = |stack: &&FoldedStack| stack.comm == "jit-static";
     let own = FoldedStacks(stacks.0.iter().filter(own).cloned().collect());
-    assert!(own.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 50.0, "{own:#?}");
+    assert_jit_named(&own);
 }
 
 fn has_kernel_names(stacks: &FoldedStacks) -> bool {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    HOT_CHAIN,
+    HOT_CHAIN, assert_jit_named,
     containerd::{Containerd, Pod},
     kustomization::daemon_set,
     manifest::Manifest,
@@ -138,7 +138,7 @@ fn a_container_with_the_settings_of_the_daemon_set_profiles_its_node_with_the_na
     stacks.0.retain(|stack| stack.has("jit-static"));
     let names = stacks.percent(|stack| stack.comm.ends_with("(shop/web-0/app)"));
     assert!(names > 99.0, "{stacks:#?}");
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 60.0, "{stacks:#?}");
+    assert_jit_named(&stacks);
 }
 
 #[test]

@@ -36,9 +36,14 @@ const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(long)"];
 /// The function that takes the rest of the time.
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
-/// Checks that functions of the executable of `jit` and of its perf map are symbolized. The tolerance of shares is
-/// wide, because these tests check symbols.
+/// Checks that functions of the executable of `jit` and of its perf map are symbolized. On a busy machine the samples are too
+/// few for shares.
 fn assert_jit_named(stacks: &FoldedStacks) {
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 60.0, "{stacks:#?}");
-    assert!(stacks.percent(|stack| stack.has(COLD)) > 15.0, "{stacks:#?}");
+    /// Of so many samples one is of the function with a quarter of the time, but for once in 100,000 times.
+    const SAMPLES_WITH_COLD: u64 = 40;
+    let all = stacks.count(|_| true);
+    let hot = stacks.count(|stack| stack.has_chain(&HOT_CHAIN));
+    let cold = stacks.count(|stack| stack.has(COLD));
+    assert!(hot > 0 && (hot + cold) * 10 >= all * 9, "{stacks:#?}");
+    assert!(cold > 0 || all < SAMPLES_WITH_COLD, "{stacks:#?}");
 }

@@ -14,7 +14,8 @@ use profiler::{
     profile::{EventId, Incident},
 };
 use profiler_tests::{
-    FoldedStacks, Recorder, Workload, profiler, run_beside_others, run_command, wait_until, workload_path,
+    FoldedStacks, Recorder, Workload, measure_alone, profiler, run_beside_others, run_command, wait_until,
+    workload_path,
 };
 use rustix::{
     process::Signal,
@@ -66,82 +67,6 @@ fn share(profile: &Profile, event: EventId, function: &str, period_ns: Range<u64
 fn monotonic_ns() -> u64 {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
     u64::try_from(now.as_nanos()).unwrap()
-}
-
-#[test]
-fn each_incident_has_a_file_with_what_led_to_it() {
-    let Some(_guard) = run_beside_others() else { return };
-    let mut workload = Workload::start_first("stalls");
-    let directory = tempfile::tempdir().unwrap();
-    let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
-    let mut recorder = Recorder::start(&[
-        "-p",
-        &pid,
-        "-F",
-        "99",
-        "--wall",
-        "--trigger",
-        "cpu < 5% for 1s",
-        "--keep",
-        "5s",
-        "--after",
-        "500ms",
-        "--count",
-        "2",
-        "-o",
-        &output,
-    ]);
-    for number in 1..=2 {
-        compute(&workload, 1.5);
-        let (stalled, stalled_ns) = (Instant::now(), monotonic_ns());
-        workload.write_line("wait");
-        recorder.wait_for("event=incident");
-        let seen_after = stalled.elapsed().as_secs_f64();
-        assert!(seen_after > 1.0, "after {seen_after} s");
-        recorder.wait_for("event=written");
-        let profile = read(&directory.path().join(format!("trap-{number}.profile")));
-        assert!(profile.ledger().adds_up());
-        let Incident { since_ns, time_ns, condition, values } = incident(&profile);
-        assert_eq!(condition, "cpu < 5% for 1s");
-        assert!(values.starts_with("cpu ") && values.ends_with(" %"), "{values}");
-        let lasted = (time_ns - since_ns) as f64 / NS_PER_S;
-        // It may begin in the interval in which the process still computed.
-        assert!(lasted >= 1.0 && lasted < seen_after + 1.0, "{lasted}, seen after {seen_after}");
-        let wall = profile.find_event("wall").unwrap();
-        // The incident begins with the first interval in which the process hardly ran, up to an interval after the stall.
-        let stall_ns = stalled_ns - profile.header().started_monotonic_ns;
-        let before = share(&profile, wall, "work", stall_ns.saturating_sub(1_000_000_000)..stall_ns);
-        let after = share(&profile, wall, "wait_for_line", stall_ns + 200_000_000..u64::MAX);
-        assert!(before > 0.9 && after > 0.9, "work before {before}, waits after {after}");
-        assert!(*since_ns as f64 > 0.75 * NS_PER_S, "{since_ns} ns before the incident");
-        workload.write_line("compute");
-    }
-    assert_eq!(recorder.end().1, Some(0));
-    assert_eq!(files(&directory).len(), 2);
-    // The count holds for a recorder that starts again.
-    let again = ["record", "-p", &pid, "--trigger", "exit", "--count", "2", "-o", &output];
-    let outcome = run_command(&mut profiler(&again));
-    assert!(outcome.code() == 1 && outcome.stderr.contains("raise --count"), "{}", outcome.stderr);
-}
-
-#[test]
-fn the_report_of_an_incident_begins_with_what_changed() {
-    let Some(_guard) = run_beside_others() else { return };
-    let mut workload = Workload::start_first("stalls");
-    let directory = tempfile::tempdir().unwrap();
-    let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
-    let trigger = ["--trigger", "cpu < 5% for 1s", "--after", "1s", "--count", "1"];
-    let mut recorder = Recorder::start(&[&["-p", &pid, "--wall", "-o", &output][..], &trigger[..]].concat());
-    compute(&workload, 1.5);
-    workload.write_line("wait");
-    recorder.wait_for("event=written");
-    assert_eq!(recorder.end().1, Some(0));
-    let path = directory.path().join("trap-1.profile");
-    let report = run_command(&mut profiler(&["report", path.to_str().unwrap(), "-o", "-.html"]));
-    assert_eq!(report.code(), 0, "{}", report.stderr);
-    assert!(report.stderr.contains("incident at "), "{}", report.stderr);
-    let changed = report.stderr.lines().find(|line| line.contains("changed since then")).unwrap();
-    assert!(changed.contains("work ") && changed.contains("wait_for_line "), "{changed}");
 }
 
 #[test]
@@ -447,5 +372,87 @@ fn runtime_events_are_incidents() {
         assert_eq!(recorder.end().1, Some(0));
         let profile = read(&directory.path().join(format!("{program}-1.profile")));
         assert!(!profile.runtime_events().is_empty());
+    }
+}
+
+/// Conditions on CPU time. The workload has priority over other programs of the machine, which would starve beside it.
+mod measured {
+    use super::*;
+
+    #[test]
+    fn each_incident_has_a_file_with_what_led_to_it() {
+        let Some(_guard) = measure_alone() else { return };
+        let mut workload = Workload::start_first("stalls");
+        let directory = tempfile::tempdir().unwrap();
+        let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
+        let mut recorder = Recorder::start(&[
+            "-p",
+            &pid,
+            "-F",
+            "99",
+            "--wall",
+            "--trigger",
+            "cpu < 5% for 1s",
+            "--keep",
+            "5s",
+            "--after",
+            "500ms",
+            "--count",
+            "2",
+            "-o",
+            &output,
+        ]);
+        for number in 1..=2 {
+            compute(&workload, 1.5);
+            let (stalled, stalled_ns) = (Instant::now(), monotonic_ns());
+            workload.write_line("wait");
+            recorder.wait_for("event=incident");
+            let seen_after = stalled.elapsed().as_secs_f64();
+            assert!(seen_after > 1.0, "after {seen_after} s");
+            recorder.wait_for("event=written");
+            let profile = read(&directory.path().join(format!("trap-{number}.profile")));
+            assert!(profile.ledger().adds_up());
+            let Incident { since_ns, time_ns, condition, values } = incident(&profile);
+            assert_eq!(condition, "cpu < 5% for 1s");
+            assert!(values.starts_with("cpu ") && values.ends_with(" %"), "{values}");
+            let lasted = (time_ns - since_ns) as f64 / NS_PER_S;
+            // It may begin in the interval in which the process still computed.
+            assert!(lasted >= 1.0 && lasted < seen_after + 1.0, "{lasted}, seen after {seen_after}");
+            let wall = profile.find_event("wall").unwrap();
+            // The incident begins with the first interval in which the process hardly ran, up to an interval after the stall.
+            let stall_ns = stalled_ns - profile.header().started_monotonic_ns;
+            let before = share(&profile, wall, "work", stall_ns.saturating_sub(1_000_000_000)..stall_ns);
+            let after = share(&profile, wall, "wait_for_line", stall_ns + 200_000_000..u64::MAX);
+            assert!(before > 0.9 && after > 0.9, "work before {before}, waits after {after}");
+            assert!(*since_ns as f64 > 0.75 * NS_PER_S, "{since_ns} ns before the incident");
+            workload.write_line("compute");
+        }
+        assert_eq!(recorder.end().1, Some(0));
+        assert_eq!(files(&directory).len(), 2);
+        // The count holds for a recorder that starts again.
+        let again = ["record", "-p", &pid, "--trigger", "exit", "--count", "2", "-o", &output];
+        let outcome = run_command(&mut profiler(&again));
+        assert!(outcome.code() == 1 && outcome.stderr.contains("raise --count"), "{}", outcome.stderr);
+    }
+
+    #[test]
+    fn the_report_of_an_incident_begins_with_what_changed() {
+        let Some(_guard) = measure_alone() else { return };
+        let mut workload = Workload::start_first("stalls");
+        let directory = tempfile::tempdir().unwrap();
+        let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
+        let trigger = ["--trigger", "cpu < 5% for 1s", "--after", "1s", "--count", "1"];
+        let mut recorder =
+            Recorder::start(&[&["-p", &pid, "--wall", "-o", &output][..], &trigger[..]].concat());
+        compute(&workload, 1.5);
+        workload.write_line("wait");
+        recorder.wait_for("event=written");
+        assert_eq!(recorder.end().1, Some(0));
+        let path = directory.path().join("trap-1.profile");
+        let report = run_command(&mut profiler(&["report", path.to_str().unwrap(), "-o", "-.html"]));
+        assert_eq!(report.code(), 0, "{}", report.stderr);
+        assert!(report.stderr.contains("incident at "), "{}", report.stderr);
+        let changed = report.stderr.lines().find(|line| line.contains("changed since then")).unwrap();
+        assert!(changed.contains("work ") && changed.contains("wait_for_line "), "{changed}");
     }
 }
