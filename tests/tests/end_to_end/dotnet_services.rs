@@ -140,14 +140,12 @@ fn sample_optimized(pid: u32) -> Profile {
     })
 }
 
-/// Whether 99 % of the managed frames have names.
+/// Whether 99 % of the samples have no managed frame without a name at their leaf. Frames above it do not count: a runtime that
+/// collects all the time does not report its methods.
 fn has_names_of_methods(profile: &Profile) -> bool {
-    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
-    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
-    let (named, unnamed): (Vec<_>, Vec<_>) = frames
-        .filter(|frame| is_managed(frame))
-        .partition(|frame| matches!(frame.symbolization, Symbolization::Symbol(_)));
-    unnamed.len() * 99 <= named.len()
+    let functions = called_functions(profile);
+    let unnamed = functions.get(&(String::new(), None)).copied().unwrap_or(0);
+    unnamed * 100 <= functions.values().sum()
 }
 
 /// The first native function below managed code, with the number of samples and the source of its name. An empty name is

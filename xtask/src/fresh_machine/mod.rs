@@ -41,7 +41,7 @@ const CLIENT_SETTINGS: [&str; 5] = [
     "/etc/apt/sources.list.d",
     "/etc/pip.conf",
     "/etc/resolv.conf",
-    "/etc/ssl/certs",
+    "/etc/ssl/certs/ca-certificates.crt",
 ];
 
 /// The same in the home folder.
