@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -70,6 +71,14 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(arguments).current_dir(project::root());
+    // `cargo run` describes the package of this program to it. Build scripts run again where that differs, and everything that
+    // depends on their packages is compiled again.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
     cargo
 }
 
