@@ -120,6 +120,7 @@ impl Listener {
                 report: Report::new(&options),
                 options,
                 complete_until_ns: 0,
+                lacks_rundown: false,
                 unloads_code: false,
             };
             listener.run(&received);
@@ -171,6 +172,8 @@ struct ListenerThread {
     options: EventOptions,
     /// As in [`Report`].
     complete_until_ns: u64,
+    /// Whether the last rundown broke off, so that methods and modules are missing.
+    lacks_rundown: bool,
     /// Whether the runtime has unloaded code.
     unloads_code: bool,
 }
@@ -237,7 +240,10 @@ impl ListenerThread {
 
     /// Stops a session. A report of all events up to now.
     fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
-        if let Some(from_ns) = methods.and_then(|stream| self.stop(stream)) {
+        let dropped_from_ns = methods.and_then(|stream| self.stop(stream));
+        // The first profile of a session can end before the rundown.
+        let lacking_from_ns = self.lacks_rundown.then_some(0);
+        if let Some(from_ns) = lacking_from_ns.or(dropped_from_ns) {
             self.request_rundown(from_ns);
         }
         self.take_report()
@@ -268,11 +274,13 @@ impl ListenerThread {
     /// are unloaded before.
     fn request_rundown(&mut self, from_ns: u64) {
         self.complete_until_ns = 0;
+        self.lacks_rundown = true;
         for config in RUNDOWN_SESSIONS {
             let Some(stream) = self.open_stream(&config) else { return };
             match self.read_rundown(stream, from_ns) {
                 Ok(0) => {
                     self.complete_until_ns = u64::MAX;
+                    self.lacks_rundown = false;
                     return;
                 }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,

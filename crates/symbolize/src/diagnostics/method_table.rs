@@ -32,6 +32,8 @@ pub(crate) struct MethodTable {
     names: Names,
     modules: ModuleNames,
     pub(crate) completeness: Completeness,
+    /// Whether a report had all modules of its time. Later modules have events of their own.
+    has_all_modules: bool,
     /// Whether a later report can replace methods that the table has.
     is_provisional: bool,
     /// Addresses without a method at a time at which all methods are known.
@@ -98,6 +100,7 @@ impl MethodTable {
                 self.completeness.truncated = true;
             }
         }
+        self.has_all_modules |= failure.is_none() && complete_until_ns > 0;
         let completeness = &mut self.completeness;
         completeness.malformed_events += events.malformed_events;
         completeness.dropped_events += dropped_events;
@@ -130,16 +133,18 @@ impl MethodTable {
     /// Whether a complete report would have the same method at `address` at `time_ns`, or none as well.
     ///
     /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
-    /// becomes that of a method.
+    /// becomes that of a method. The name of a method lacks its module until a rundown has reported it.
     pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
-        let is_found = self.code.lookup(address, time_ns).is_some();
+        let module_id = self.code.lookup(address, time_ns).map(|entry| entry.payload.module_id);
+        let is_found = module_id.is_some();
+        let is_whole = module_id.is_some_and(|id| self.has_all_modules || self.modules.get(id).is_some());
         if self.completeness.is_complete_at(time_ns) {
             if !is_found && self.stubs.len() < MAX_STUBS {
                 self.stubs.insert(address);
             }
             return true;
         }
-        !self.is_provisional && (is_found || self.stubs.contains(&address))
+        !self.is_provisional && (is_whole || self.stubs.contains(&address))
     }
 
     /// Whether no method was at `address` at `time_ns`, and none can be reported later.

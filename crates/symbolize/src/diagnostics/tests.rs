@@ -290,6 +290,38 @@ fn another_rundown_replaces_dropped_events() {
 }
 
 #[test]
+fn a_rundown_that_takes_longer_than_the_first_profile_is_requested_again() {
+    let mut sessions: Vec<UnixStream> = Vec::new();
+    let mut stops = 0;
+    let mut fixture = Fixture::new(usize::MAX, move |stream, command| {
+        if command != STOP {
+            write(&stream, OK);
+            if sessions.is_empty() {
+                write(&stream, &late_method().0);
+            }
+            return sessions.push(stream);
+        }
+        stops += 1;
+        // The first one is that of the rundown, which the runtime begins and does not end.
+        if stops > 1 {
+            sessions.drain(..).for_each(|session| write(&session, &rundown()));
+        }
+        write(&stream, OK);
+    });
+    fixture.names.start_listener();
+    let mut receive = |timeout| {
+        let deadline = Instant::now() + timeout;
+        fixture.names.request_report(ReportScope::UpToNow, deadline);
+        fixture.names.receive_report(deadline, usize::MAX);
+        (fixture.name(0x1000, u64::MAX), fixture.names.is_final(0x1000, u64::MAX))
+    };
+    // The first report has the method without its module.
+    assert_eq!(receive(Duration::from_secs(3)), (Some("A.Late()".to_owned()), false));
+    let (name, is_final) = receive(TIMEOUT);
+    assert!(name.is_some_and(|name| name.starts_with("app!")) && is_final);
+}
+
+#[test]
 fn a_rundown_that_breaks_off_is_used_as_far_as_it_came() {
     let mut sessions = Vec::new();
     let mut fixture = Fixture::new(4, move |stream, command| {
