@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{folder, image::Image, transcript};
 
 /// Several times what it takes; a machine that hangs is ended then.
-const TIME_LIMIT_SECONDS: &str = "140";
+const TIME_LIMIT_SECONDS: &str = "600";
 
 /// The self-tests of the kernel's cryptography would take the CPU for the first seconds.
 const KERNEL_OPTIONS: &str = "console=ttyS0 panic=-1 quiet cryptomgr.notests";
