@@ -65,12 +65,13 @@ fn write() -> Result<()> {
 /// Builds the documentation of all packages, where a broken link is an error. Returns the file of each publishable library,
 /// and what it has to contain.
 fn listings() -> Result<Vec<(PathBuf, String)>> {
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
-    shell::run(doc.env("RUSTDOCFLAGS", "-D warnings").env("RUSTDOC", rustdoc_with_json()?))?;
-    let folder = project::root().join("tests/public-api");
     let packages = packages()?;
     let libraries = packages.iter().filter(|package| package.is_publishable());
     let libraries = libraries.filter_map(|package| Some((package, package.library()?)));
+    libraries.clone().try_for_each(|(_, library)| remove_pages_without_json(library))?;
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+    shell::run(doc.env("RUSTDOCFLAGS", "-D warnings").env("RUSTDOC", rustdoc_with_json()?))?;
+    let folder = project::root().join("tests/public-api");
     let listing = |(package, library): (&Package, &str)| {
         let items = list(library).with_context(|| format!("failed to list {}", package.name))?;
         Ok((folder.join(format!("{}.txt", package.name)), items))
@@ -78,9 +79,22 @@ fn listings() -> Result<Vec<(PathBuf, String)>> {
     libraries.map(listing).collect()
 }
 
+/// A `cargo doc` by hand writes pages alone, which are up to date afterwards: without them cargo writes both again.
+fn remove_pages_without_json(library: &str) -> Result<()> {
+    let pages = target_folder().join("doc").join(library);
+    if pages.is_dir() && !json_file(library).is_file() {
+        fs::remove_dir_all(&pages).with_context(|| format!("failed to remove {}", pages.display()))?;
+    }
+    Ok(())
+}
+
+fn json_file(library: &str) -> PathBuf {
+    target_folder().join("doc").join(library).with_extension("json")
+}
+
 /// The public items of a library with the features that the workspace enables, one a line, sorted.
 fn list(library: &str) -> Result<String> {
-    let json = target_folder().join("doc").join(library).with_extension("json");
+    let json = json_file(library);
     ensure_format(&json)?;
     let items = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
