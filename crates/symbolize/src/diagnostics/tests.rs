@@ -292,13 +292,11 @@ fn another_rundown_replaces_dropped_events() {
 #[test]
 fn a_rundown_that_takes_longer_than_the_first_profile_is_requested_again() {
     let mut sessions: Vec<UnixStream> = Vec::new();
-    let mut stops = 0;
+    let (mut late, mut stops) = (Some(late_method().0), 0);
     let mut fixture = Fixture::new(usize::MAX, move |stream, command| {
         if command != STOP {
             write(&stream, OK);
-            if sessions.is_empty() {
-                write(&stream, &late_method().0);
-            }
+            write(&stream, &late.take().unwrap_or_default());
             return sessions.push(stream);
         }
         stops += 1;
@@ -309,15 +307,16 @@ fn a_rundown_that_takes_longer_than_the_first_profile_is_requested_again() {
         write(&stream, OK);
     });
     fixture.names.start_listener();
-    let mut receive = |timeout| {
+    let mut receive = |scope, timeout| {
         let deadline = Instant::now() + timeout;
-        fixture.names.request_report(ReportScope::UpToNow, deadline);
+        fixture.names.request_report(scope, deadline);
         fixture.names.receive_report(deadline, usize::MAX);
         (fixture.name(0x1000, u64::MAX), fixture.names.is_final(0x1000, u64::MAX))
     };
     // The first report has the method without its module.
-    assert_eq!(receive(Duration::from_secs(3)), (Some("A.Late()".to_owned()), false));
-    let (name, is_final) = receive(TIMEOUT);
+    let first = receive(ReportScope::Received, Duration::from_secs(3));
+    assert_eq!(first, (Some("A.Late()".to_owned()), false));
+    let (name, is_final) = receive(ReportScope::UpToNow, TIMEOUT);
     assert!(name.is_some_and(|name| name.starts_with("app!")) && is_final);
 }
 
