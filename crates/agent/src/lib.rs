@@ -16,9 +16,9 @@ pub mod otlp;
 pub mod pyroscope;
 mod resource;
 pub mod selection;
-mod window;
 #[cfg(test)]
-mod wire;
+mod tests;
+mod window;
 
 pub use self::{
     filter::{Filter, InvalidFilter},

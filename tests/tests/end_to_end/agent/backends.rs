@@ -8,7 +8,7 @@ mod grpc_server;
 mod pyroscope_server;
 /// For [`pyroscope_server`].
 #[expect(dead_code, reason = "the numbers of all fields are for tests of the encoder")]
-#[path = "../../../../crates/agent/src/wire.rs"]
+#[path = "../../../../crates/agent/src/tests/wire.rs"]
 mod wire;
 
 use std::{

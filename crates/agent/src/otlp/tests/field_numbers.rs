@@ -11,7 +11,7 @@ use profiler_profile::{
 use crate::{
     Resource, Window,
     otlp::{self, OtlpOptions},
-    wire::{Fields, decompressed},
+    tests::wire::{Fields, decompressed},
 };
 
 /// A window in which every field that the encoder writes has a value.

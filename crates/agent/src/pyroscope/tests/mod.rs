@@ -13,7 +13,7 @@ use self::server::{Stored, accept};
 use super::*;
 use crate::{
     Message, Resource,
-    wire::{self, decompressed},
+    tests::wire::{self, decompressed},
 };
 
 /// The resource with a number.

@@ -1,0 +1,3 @@
+//! What the tests of several encoders share.
+
+pub(crate) mod wire;
