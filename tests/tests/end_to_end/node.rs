@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use profiler_tests::{
-    FoldedStacks, Workload, assert_share, run_beside_others, sample, sample_pid,
-};
+use profiler_tests::{FoldedStacks, Workload, assert_share, run_beside_others, sample, sample_pid};
 
 #[test]
 fn javascript_functions_have_symbols_and_shares() {

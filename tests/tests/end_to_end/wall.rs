@@ -71,6 +71,21 @@ fn of_thread(ticks: &BTreeMap<(String, Option<ThreadState>), u64>, thread: &str)
     ticks.iter().filter(|((name, _), _)| name == thread).map(|(_, ticks)| ticks).sum()
 }
 
+/// A pass after the last read would have ticks without samples.
+#[test]
+fn no_pass_follows_the_end_of_a_session() {
+    let Some(_lock) = run_beside_others() else { return };
+    // A hundred threads: each wakes every 20 ms.
+    let workload = Workload::start_with("sleepers", &["600", "100", "20000", "1000", "0"]);
+    for session in 0..20 {
+        let builder = Profiler::builder().target(Target::Pid(workload.pid())).max_overhead_percent(100.0);
+        let mut passes = builder.wall_clock_hz(4_999).cpu_samples(false).build().unwrap().start().unwrap();
+        passes.wait(Some(Duration::from_millis(50)));
+        let profile = passes.stop().unwrap();
+        assert!(profile.ledger().adds_up(), "session {session}: {:?}", profile.first_ledger());
+    }
+}
+
 #[test]
 fn the_stacks_of_waiting_threads_are_whole_and_named() {
     let Some(_lock) = run_beside_others() else { return };
@@ -172,22 +187,6 @@ mod measured {
     use super::*;
 
     const SECONDS: f64 = 4.0;
-
-    /// A pass after the last read would have ticks without samples.
-    #[test]
-    fn no_pass_follows_the_end_of_a_session() {
-        let Some(_lock) = measure_alone() else { return };
-        // A hundred threads: each wakes every 20 ms.
-        let workload = Workload::start_with("sleepers", &["600", "100", "20000", "1000", "0"]);
-        for session in 0..20 {
-            let builder = Profiler::builder().target(Target::Pid(workload.pid())).max_overhead_percent(100.0);
-            let mut passes =
-                builder.wall_clock_hz(4_999).cpu_samples(false).build().unwrap().start().unwrap();
-            passes.wait(Some(Duration::from_millis(50)));
-            let profile = passes.stop().unwrap();
-            assert!(profile.ledger().adds_up(), "session {session}: {:?}", profile.first_ledger());
-        }
-    }
 
     #[test]
     fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {

@@ -58,8 +58,10 @@ enum Interval {
     Runs,
     /// A pass has to run that adds the samples of threads that still wait.
     Ends,
-    /// No pass runs until the next read, so that the counters are those of the samples.
+    /// It has run, maybe before the reader asks for its samples.
     HasEnded,
+    /// The reader has its samples. No pass runs until the next read, so that the counters are those of the samples.
+    WasRead,
 }
 
 impl WallThread {
@@ -85,10 +87,7 @@ impl WallThread {
 
     /// Adds the samples without a record to a batch, after the pass that ends the interval, if it ends.
     pub(super) fn read(&mut self, batch: &mut Batch) -> Result<()> {
-        if self.shared.lock().interval == Interval::HasEnded {
-            self.shared.set_interval(Interval::Runs);
-        }
-        let mut state = self.shared.wait_while(|state| state.interval == Interval::Ends && !state.has_ended);
+        let mut state = self.shared.read();
         self.blockage.set(state.is_blocked(), "threads that wait are not sampled");
         batch.samples.append(&mut state.samples);
         state.error.take().map_or(Ok(()), Err)
@@ -120,6 +119,18 @@ impl Shared {
     fn set_interval(&self, interval: Interval) {
         self.lock().interval = interval;
         self.changed.notify_all();
+    }
+
+    /// Waits for the pass that ends the interval, or lets passes run again after it was read.
+    fn read(&self) -> MutexGuard<'_, State> {
+        let mut state = self.wait_while(|state| state.interval == Interval::Ends && !state.has_ended);
+        state.interval = match state.interval {
+            Interval::HasEnded => Interval::WasRead,
+            Interval::WasRead => Interval::Runs,
+            interval @ (Interval::Runs | Interval::Ends) => interval,
+        };
+        self.changed.notify_all();
+        state
     }
 
     /// Waits while a condition holds, and no target blocks the pass.
@@ -155,7 +166,7 @@ fn run(passes: &mut WallPasses, shared: &Shared) {
                 passes.end_interval();
                 Duration::ZERO
             }
-            Interval::HasEnded => Duration::MAX,
+            Interval::HasEnded | Interval::WasRead => Duration::MAX,
         };
         if !wait.is_zero() {
             (state, _) = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
@@ -178,5 +189,31 @@ fn run(passes: &mut WallPasses, shared: &Shared) {
             }
         }
         shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pass after it would have ticks without samples.
+    #[test]
+    fn no_pass_runs_after_the_end_of_an_interval_until_the_read_after_its_own() {
+        let shared = Shared::default();
+        shared.set_interval(Interval::Ends);
+        // The thread of passes is faster than the reader.
+        shared.set_interval(Interval::HasEnded);
+        assert_eq!(shared.read().interval, Interval::WasRead);
+        assert_eq!(shared.read().interval, Interval::Runs);
+    }
+
+    #[test]
+    fn a_read_waits_for_the_pass_that_ends_the_interval() {
+        let shared = Shared::default();
+        shared.set_interval(Interval::Ends);
+        std::thread::scope(|scope| {
+            scope.spawn(|| shared.set_interval(Interval::HasEnded));
+            assert_eq!(shared.read().interval, Interval::WasRead);
+        });
     }
 }
