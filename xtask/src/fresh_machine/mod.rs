@@ -35,8 +35,9 @@ const RELEASE: &str = "bookworm";
 /// What a machine has on which the project's commands start: a linker for Rust, git, and trust in package servers.
 const PACKAGES: &str = "ca-certificates,gcc,libc6-dev,git,sudo";
 
-/// Files that say where packages come from.
-const CLIENT_SETTINGS: [&str; 5] = [
+/// Files that say where packages come from, and the names of hosts, which an installed machine has.
+const CLIENT_SETTINGS: [&str; 6] = [
+    "/etc/hosts",
     "/etc/apt/sources.list",
     "/etc/apt/sources.list.d",
     "/etc/pip.conf",

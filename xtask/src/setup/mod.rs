@@ -111,12 +111,10 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         Purpose::Ebpf => missing_for_ebpf(),
         Purpose::Dependencies | Purpose::Tests | Purpose::Release => Vec::new(),
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
-        Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
+        Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).chain(missing_names_of_libc()).collect(),
         Purpose::Bench => {
-            let mut packages: Vec<_> = BENCH.iter().filter_map(lacking).collect();
-            packages.extend(missing_for_lightswitch());
-            packages.extend(missing_names_of_libc());
-            packages
+            let packages = BENCH.iter().filter_map(lacking);
+            packages.chain(missing_for_lightswitch()).chain(missing_names_of_libc()).collect()
         }
         Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
         Purpose::FreshMachine => FRESH_MACHINE.iter().filter_map(lacking).collect(),
