@@ -348,6 +348,7 @@ namespace Workload
                 case "tiny": Tiny.Run(goesOn); break;
                 case "generic": Generic.Run(goesOn); break;
                 case "dynamic": Dynamic.Run(goesOn); break;
+                case "reuse": Reuse.Run(goesOn); break;
                 case "many": Many.Run(goesOn); break;
                 case "threads": RunThreads(goesOn); break;
                 case "async": Asynchronous.Run(goesOn).Wait(); break;

@@ -193,7 +193,8 @@ impl Golden {
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
         // The kept recordings are older than these.
-        let later = [Reason::NotResponding, Reason::TooManyOpenFiles, Reason::OutOfTime];
+        let later =
+            [Reason::NotResponding, Reason::TooManyOpenFiles, Reason::OutOfTime, Reason::JitCodeUnloaded];
         let reasons = Reason::ALL.iter().filter(|reason| !later.contains(reason));
         let unnamed = reasons.map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read as _, Write},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
@@ -191,6 +191,18 @@ impl Workload {
         self.input = None;
         assert!(ends_within(&self.child, DEADLINE), "the workload does not exit");
         self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Closes the input of the process, and returns what it still prints.
+    ///
+    /// # Panics
+    /// Panics if its output cannot be read.
+    #[must_use]
+    pub fn end_with_output(mut self) -> String {
+        self.input = None;
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("the workload speaks UTF-8");
+        rest
     }
 
     fn stop(&mut self) {

@@ -56,6 +56,8 @@ pub enum Reason {
     RuntimeNotReachable,
     /// JIT code of a runtime that did not send its events before the deadline.
     RuntimeSilent,
+    /// JIT code from before the first event of a runtime that unloads methods: which one was at the address is unknown.
+    JitCodeUnloaded,
     /// `/proc/kallsyms` shows no addresses to this process.
     KernelAddressesHidden,
     /// `/proc/kallsyms` could not be read.
@@ -102,6 +104,7 @@ impl Reason {
         Self::NotResponding,
         Self::TooManyOpenFiles,
         Self::OutOfTime,
+        Self::JitCodeUnloaded,
     ];
 }
 
@@ -127,6 +130,7 @@ impl fmt::Display for Reason {
             Self::NoJitMap => "JIT code without a perf map or jitdump",
             Self::JitMapRefused => "JIT code with an untrusted perf map",
             Self::NoJitEntry => "JIT code without an entry at the address",
+            Self::JitCodeUnloaded => "JIT code that the runtime may have unloaded since",
             Self::RuntimeStub => "a stub of the .NET runtime",
             Self::NotResponding => "a file or process that did not respond in time",
             Self::RuntimeRefused => "JIT code of a runtime with an untrusted socket",

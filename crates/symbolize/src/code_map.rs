@@ -11,7 +11,7 @@
 //! entries that cover it, each valid until the next one begins. Of entries that begin at the same time, only the last
 //! one is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Entries per map. The largest .NET programs write a hundred thousand, all tiers included.
 const MAX_ENTRIES: usize = 1 << 18;
@@ -42,6 +42,8 @@ pub(crate) struct CodeMap<T> {
     pieces: BTreeMap<u64, u32>,
     /// Times at which an entry replaced another one, ascending and distinct.
     replacements_ns: Vec<u64>,
+    /// The epoch before the first replacement.
+    first_epoch: u32,
     newest_ns: u64,
     /// Whether a limit was reached. No entry is added afterwards, because each check would cost as much as an insertion.
     is_full: bool,
@@ -57,6 +59,15 @@ pub(crate) struct Entry<T> {
     /// The time from which on it exists.
     pub(crate) exists_from_ns: u64,
     /// The data of the source.
+    pub(crate) payload: T,
+}
+
+/// An entry that was found out later than others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateEntry<T> {
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) exists_from_ns: u64,
     pub(crate) payload: T,
 }
 
@@ -103,6 +114,7 @@ impl<T> Default for CodeMap<T> {
             versions: Vec::new(),
             pieces: BTreeMap::new(),
             replacements_ns: Vec::new(),
+            first_epoch: 0,
             newest_ns: 0,
             is_full: false,
         }
@@ -196,6 +208,40 @@ impl<T> CodeMap<T> {
         retained
     }
 
+    /// A map with late entries in addition, in the order of their times. One that `is_same` as the newest entry at its start
+    /// replaces that one. Epochs differ from all epochs of this map.
+    pub(crate) fn with_late_entries(
+        &self,
+        late: &[LateEntry<T>],
+        is_same: impl Fn(&T, &T) -> bool,
+    ) -> Result<Self, InsertError>
+    where
+        T: Copy,
+    {
+        let with_size = |entry: &Entry<T>| LateEntry {
+            start: entry.start,
+            size: entry.end - entry.start,
+            exists_from_ns: entry.exists_from_ns,
+            payload: entry.payload,
+        };
+        let mut entries: Vec<_> = self.entries.iter().map(with_size).collect();
+        let newest: HashMap<u64, usize> =
+            entries.iter().enumerate().map(|(index, entry)| (entry.start, index)).collect();
+        for late in late {
+            let known = newest.get(&late.start).and_then(|index| entries.get_mut(*index));
+            match known.filter(|known| known.size == late.size && is_same(&known.payload, &late.payload)) {
+                Some(known) => *known = *late,
+                None => entries.push(*late),
+            }
+        }
+        entries.sort_by_key(|entry| entry.exists_from_ns);
+        let mut map = Self { first_epoch: self.epoch(u64::MAX).saturating_add(1), ..Self::default() };
+        for LateEntry { start, size, exists_from_ns, payload } in entries {
+            map.insert(start, size, exists_from_ns, payload)?;
+        }
+        Ok(map)
+    }
+
     /// All entries in the order in which they were added.
     #[cfg(feature = "capture")]
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
@@ -206,7 +252,7 @@ impl<T> CodeMap<T> {
     /// result.
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let replacements = self.replacements_ns.partition_point(|&at_ns| at_ns <= time_ns);
-        u32::try_from(replacements).unwrap_or(u32::MAX)
+        self.first_epoch.saturating_add(u32::try_from(replacements).unwrap_or(u32::MAX))
     }
 
     /// The number of entries.
@@ -461,6 +507,20 @@ mod tests {
         assert!(map.newest_exactly(10, 4).is_none(), "a newer entry overlaps a part");
         assert_eq!(map.newest_from(10).map(|entry| entry.payload), Some(1));
         assert!(map.newest_from(13).is_none(), "the rest of an entry does not start there");
+    }
+
+    #[test]
+    fn a_late_entry_is_found_at_its_time() {
+        let map = map(&[(0, 8, 10), (0, 8, 30)]);
+        let late = |exists_from_ns, payload| LateEntry { start: 0, size: 8, exists_from_ns, payload };
+        // The second entry began at 40, and before the first one there was another.
+        let changed = map.with_late_entries(&[late(40, 1), late(5, 7)], usize::eq).unwrap();
+        assert_eq!(
+            [5, 10, 39, 40].map(|time_ns| at(&changed, 4, time_ns)),
+            [Some(7), Some(0), Some(0), Some(1)]
+        );
+        let epochs = |map: &CodeMap<usize>| [0, 10, 30, 40].map(|time_ns| map.epoch(time_ns));
+        assert!(epochs(&changed).iter().all(|epoch| !epochs(&map).contains(epoch)));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod dotnet_memory_search;
 mod dotnet_nettrace;
 mod dotnet_perf_map;
 mod dotnet_requests;
+mod dotnet_reuse;
 mod dotnet_runtime;
 mod dotnet_services;
 mod findings;

@@ -1,8 +1,8 @@
-//! Decodes the runtime's events about methods and modules: `MethodLoadVerbose`, `MethodJittingStarted`, `ModuleLoad`, and
-//! their rundown events.
+//! Decodes the runtime's events about methods, modules and assemblies: `MethodLoadVerbose`, `MethodUnloadVerbose`,
+//! `MethodJittingStarted`, `ModuleLoad`, `AssemblyLoad`, and their rundown events.
 //!
-//! Payloads: dotnet/runtime, src/coreclr/vm/ClrEtwAll.man, `MethodLoadUnloadVerbose`, `MethodJittingStarted` and
-//! `ModuleLoadUnload`. Newer versions only append fields.
+//! Payloads: dotnet/runtime, src/coreclr/vm/ClrEtwAll.man, `MethodLoadUnloadVerbose`, `MethodJittingStarted`,
+//! `ModuleLoadUnload` and `AssemblyLoadUnload`. Newer versions only append fields.
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
@@ -24,10 +24,14 @@ pub enum CodeEvent {
     /// The JIT begins to compile a method. The compilation ends with the [`Method`](Self::Method) event of the same method
     /// on the same thread.
     CompilationStarted(CompilationEvent),
+    /// The code of a method is unloaded. Its addresses can be used again.
+    MethodUnloaded(MethodEvent),
     /// A module is loaded.
     Module(ModuleEvent),
-    /// The code of a method or a module is unloaded.
-    CodeUnloaded,
+    /// An assembly is loaded.
+    Assembly(AssemblyEvent),
+    /// A module is unloaded, with the code of its methods.
+    ModuleUnloaded,
     /// The rundown is complete.
     RundownComplete,
 }
@@ -46,6 +50,9 @@ pub struct MethodEvent {
     pub size_bytes: u32,
     /// How the code was compiled.
     pub tier: Tier,
+    /// Whether it is a method without metadata (`DynamicMethod`, a stub of the runtime). Its code is unloaded when nothing
+    /// refers to it.
+    pub is_dynamic: bool,
     /// `Namespace.Type.Method(arguments)`, without its module.
     pub name: String,
 }
@@ -68,8 +75,21 @@ pub struct CompilationEvent {
 pub struct ModuleEvent {
     /// Identifies the module within the process.
     pub module_id: u64,
+    /// The id of its assembly, as in [`AssemblyEvent::assembly_id`].
+    pub assembly_id: u64,
     /// The path of its file. A module without a file has a name instead.
     pub path: String,
+}
+
+/// A loaded assembly.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssemblyEvent {
+    /// Identifies the assembly within the process.
+    pub assembly_id: u64,
+    /// Whether the assembly is unloaded when nothing refers to it (`AssemblyBuilderAccess.RunAndCollect`, collectible
+    /// `AssemblyLoadContext`).
+    pub is_collectible: bool,
 }
 
 impl CodeEvent {
@@ -80,11 +100,14 @@ impl CodeEvent {
         const METHOD_JITTING_STARTED: u32 = 145;
         const MODULE_LOAD: u32 = 152;
         const MODULE_UNLOAD: u32 = 153;
+        const ASSEMBLY_LOAD: u32 = 154;
         const METHOD_DC_START_VERBOSE: u32 = 143;
         const METHOD_DC_END_VERBOSE: u32 = 144;
         const DC_END_COMPLETE: u32 = 146;
         const MODULE_DC_START: u32 = 153;
         const MODULE_DC_END: u32 = 154;
+        const ASSEMBLY_DC_START: u32 = 155;
+        const ASSEMBLY_DC_END: u32 = 156;
         // Each provider numbers its events on its own.
         Some(match (event.kind.provider.as_str(), event.kind.id) {
             (RUNTIME_PROVIDER, METHOD_LOAD_VERBOSE)
@@ -97,7 +120,13 @@ impl CodeEvent {
             (RUNTIME_PROVIDER, METHOD_JITTING_STARTED) => {
                 CompilationEvent::decode(event.payload).map(Self::CompilationStarted)
             }
-            (RUNTIME_PROVIDER, METHOD_UNLOAD_VERBOSE | MODULE_UNLOAD) => Ok(Self::CodeUnloaded),
+            (RUNTIME_PROVIDER, ASSEMBLY_LOAD) | (RUNDOWN_PROVIDER, ASSEMBLY_DC_START | ASSEMBLY_DC_END) => {
+                AssemblyEvent::decode(event.payload).map(Self::Assembly)
+            }
+            (RUNTIME_PROVIDER, METHOD_UNLOAD_VERBOSE) => {
+                MethodEvent::decode(event.payload).map(Self::MethodUnloaded)
+            }
+            (RUNTIME_PROVIDER, MODULE_UNLOAD) => Ok(Self::ModuleUnloaded),
             (RUNDOWN_PROVIDER, DC_END_COMPLETE) => Ok(Self::RundownComplete),
             _ => return None,
         })
@@ -106,12 +135,15 @@ impl CodeEvent {
 
 impl MethodEvent {
     fn decode(payload: &[u8]) -> Result<Self, ParseError> {
+        /// `MethodFlagsMap`.
+        const DYNAMIC: u32 = 0x1;
         let mut fields = ByteCursor::new(payload, 0);
         let (method_id, module_id) = (fields.u64()?, fields.u64()?);
         let (start, size_bytes) = (fields.u64()?, fields.u32()?);
         let (_token, flags) = (fields.u32()?, fields.u32()?);
         let (tier, name) = (Tier::from_event_flags(flags), read_name(&mut fields)?);
-        Ok(Self { method_id, module_id, start, size_bytes, tier, name })
+        let is_dynamic = flags & DYNAMIC != 0;
+        Ok(Self { method_id, module_id, start, size_bytes, tier, is_dynamic, name })
     }
 }
 
@@ -134,9 +166,9 @@ fn read_name(fields: &mut ByteCursor<'_>) -> Result<String, ParseError> {
 impl ModuleEvent {
     fn decode(payload: &[u8]) -> Result<Self, ParseError> {
         let mut fields = ByteCursor::new(payload, 0);
-        let (module_id, _assembly_id) = (fields.u64()?, fields.u64()?);
+        let (module_id, assembly_id) = (fields.u64()?, fields.u64()?);
         let (_flags, _reserved) = (fields.u32()?, fields.u32()?);
-        Ok(Self { module_id, path: read_terminated(&mut fields)? })
+        Ok(Self { module_id, assembly_id, path: read_terminated(&mut fields)? })
     }
 
     /// The name of its assembly: the file name without `.dll` or `.exe`. Empty when the path has no file name.
@@ -146,12 +178,23 @@ impl ModuleEvent {
     }
 }
 
+impl AssemblyEvent {
+    fn decode(payload: &[u8]) -> Result<Self, ParseError> {
+        /// `AssemblyFlagsMap`.
+        const COLLECTIBLE: u32 = 0x8;
+        let mut fields = ByteCursor::new(payload, 0);
+        let assembly_id = fields.u64()?;
+        let (_domain_id, _binding_id) = (fields.u64()?, fields.u64()?);
+        Ok(Self { assembly_id, is_collectible: fields.u32()? & COLLECTIBLE != 0 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::eventpipe::{
         nettrace::EventKind,
-        testing::{compilation_payload, method_payload, module_payload},
+        testing::{assembly_payload, compilation_payload, method_payload, module_payload},
     };
 
     fn decode(provider: &str, id: u32, payload: &[u8]) -> Option<Result<CodeEvent, ParseError>> {
@@ -163,23 +206,24 @@ mod tests {
     fn the_provider_determines_the_meaning_of_an_event_id() {
         let payload =
             method_payload(3, 0x1000, 16, ["A.B+C", "Run", "instance void  (int32,class System.String)"]);
+        let expected = MethodEvent {
+            method_id: 99,
+            module_id: 3,
+            start: 0x1000,
+            size_bytes: 16,
+            tier: Tier::QuickJitted,
+            is_dynamic: false,
+            name: "A.B+C.Run(int32,class System.String)".to_owned(),
+        };
         for (provider, id) in [(RUNTIME_PROVIDER, 143), (RUNDOWN_PROVIDER, 143), (RUNDOWN_PROVIDER, 144)] {
-            let expected = MethodEvent {
-                method_id: 99,
-                module_id: 3,
-                start: 0x1000,
-                size_bytes: 16,
-                tier: Tier::QuickJitted,
-                name: "A.B+C.Run(int32,class System.String)".to_owned(),
-            };
-            assert_eq!(decode(provider, id, &payload), Some(Ok(CodeEvent::Method(expected))));
+            assert_eq!(decode(provider, id, &payload), Some(Ok(CodeEvent::Method(expected.clone()))));
         }
         for (provider, id) in [(RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 150)] {
             assert_eq!(decode(provider, id, &payload), None);
         }
-        for id in [144, 153] {
-            assert_eq!(decode(RUNTIME_PROVIDER, id, &payload), Some(Ok(CodeEvent::CodeUnloaded)));
-        }
+        let unloaded = decode(RUNTIME_PROVIDER, 144, &payload);
+        assert_eq!(unloaded, Some(Ok(CodeEvent::MethodUnloaded(expected))));
+        assert_eq!(decode(RUNTIME_PROVIDER, 153, &payload), Some(Ok(CodeEvent::ModuleUnloaded)));
         assert_eq!(decode(RUNDOWN_PROVIDER, 146, &[]), Some(Ok(CodeEvent::RundownComplete)));
     }
 
@@ -209,6 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn a_collectible_assembly_has_a_flag() {
+        for is_collectible in [true, false] {
+            let payload = assembly_payload(5, is_collectible);
+            let expected = AssemblyEvent { assembly_id: 5, is_collectible };
+            for (provider, id) in [(RUNTIME_PROVIDER, 154), (RUNDOWN_PROVIDER, 155), (RUNDOWN_PROVIDER, 156)]
+            {
+                assert_eq!(decode(provider, id, &payload), Some(Ok(CodeEvent::Assembly(expected))));
+            }
+            let truncated = decode(RUNTIME_PROVIDER, 154, &payload[..27]);
+            assert_eq!(truncated, Some(Err(ParseError::Malformed)));
+        }
+    }
+
+    #[test]
     fn a_module_has_the_name_of_its_assembly() {
         for (provider, id, path, name) in [
             (RUNDOWN_PROVIDER, 154, "/app/My.App.dll", "My.App"),
@@ -224,7 +282,7 @@ mod tests {
         ] {
             let found = decode(provider, id, &module_payload(7, path));
             let Some(Ok(CodeEvent::Module(module))) = found else { panic!("{found:?} is no module") };
-            assert_eq!((module.module_id, module.assembly_name()), (7, name));
+            assert_eq!((module.module_id, module.assembly_id, module.assembly_name()), (7, 5, name));
         }
     }
 

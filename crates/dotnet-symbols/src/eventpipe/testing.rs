@@ -14,6 +14,8 @@ pub const MODULE_IN_RUNDOWN: u8 = 3;
 pub const METHOD_UNLOADED: u8 = 4;
 /// The metadata id of `MethodJittingStarted` in a test stream.
 pub const COMPILATION_STARTED: u8 = 5;
+/// The metadata id of `AssemblyLoad` in a test stream.
+pub const ASSEMBLY_LOADED: u8 = 6;
 
 impl TestStream {
     /// Begins a stream with the metadata of all kinds of events. Its clock counts nanoseconds from `begin_ns`.
@@ -31,6 +33,7 @@ impl TestStream {
             metadata(MODULE_IN_RUNDOWN, rundown, 154),
             metadata(METHOD_UNLOADED, "Microsoft-Windows-DotNETRuntime", 144),
             metadata(COMPILATION_STARTED, "Microsoft-Windows-DotNETRuntime", 145),
+            metadata(ASSEMBLY_LOADED, "Microsoft-Windows-DotNETRuntime", 154),
         ];
         let events = kinds.iter().map(|payload| event(0, None, 0, payload)).collect::<Vec<_>>().concat();
         stream.block("MetadataBlock", &[BLOCK_HEADER, &events].concat())
@@ -200,6 +203,14 @@ pub fn method_payload(module_id: u64, start: u64, size_bytes: u32, names: [&str;
     [ids, rest, names.map(text).concat(), vec![0, 0]].concat()
 }
 
+/// As [`method_payload`], of a method without metadata.
+pub fn dynamic_method_payload(start: u64, size_bytes: u32, name: &str) -> Vec<u8> {
+    const FLAGS_OFFSET: usize = 32;
+    let mut payload = method_payload(0, start, size_bytes, ["dynamicClass", name, "void  ()"]);
+    payload[FLAGS_OFFSET] |= 1;
+    payload
+}
+
 /// The payload of an event about a compilation: class, method name and signature.
 pub fn compilation_payload(module_id: u64, names: [&str; 3]) -> Vec<u8> {
     [[99, module_id].map(u64::to_le_bytes).concat(), vec![0; 8], names.map(text).concat(), vec![0, 0]]
@@ -209,4 +220,10 @@ pub fn compilation_payload(module_id: u64, names: [&str; 3]) -> Vec<u8> {
 /// The payload of an event about a module.
 pub fn module_payload(module_id: u64, path: &str) -> Vec<u8> {
     [[module_id, 5].map(u64::to_le_bytes).concat(), vec![0; 8], text(path), text("")].concat()
+}
+
+/// The payload of an event about an assembly.
+pub fn assembly_payload(assembly_id: u64, is_collectible: bool) -> Vec<u8> {
+    let flags = if is_collectible { 8_u32 } else { 0 };
+    [[assembly_id, 1, 0].map(u64::to_le_bytes).concat(), flags.to_le_bytes().to_vec(), text("name")].concat()
 }

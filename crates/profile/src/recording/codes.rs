@@ -88,6 +88,7 @@ codes! {
         NotResponding = 26,
         TooManyOpenFiles = 27,
         OutOfTime = 28,
+        JitCodeUnloaded = 29,
     }
     StackEnd {
         Root = 1,

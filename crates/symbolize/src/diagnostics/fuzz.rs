@@ -21,7 +21,7 @@ use super::{
     clock::TimeBase,
     event_buffer::EventBuffer,
     event_sessions::EventSession,
-    method_events::{CodeTime, EventOptions, MethodEvents},
+    method_events::{EventTime, EventOptions, MethodEvents},
 };
 use crate::event_request::{EventProvider, EventRequest};
 
@@ -57,8 +57,8 @@ pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
     let (mut decoder, mut events) = (Decoder::default(), MethodEvents::new(&options));
     let is_valid = pieces.iter().all(|piece| {
         let on_event = |clock: Option<Clock>, event: &Event<'_>| {
-            let time = clock.map_or(CodeTime::Ns(0), |clock| CodeTime::OfEvent(TimeBase::new(clock, 0)));
-            events.add(event, time);
+            let time = clock.map_or(EventTime::Ns(0), |clock| EventTime::OfTicks(TimeBase::new(clock, 0)));
+            events.add(event, time, None);
         };
         decoder.feed(piece, on_event).is_ok()
     });

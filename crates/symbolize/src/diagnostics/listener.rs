@@ -120,6 +120,7 @@ impl Listener {
                 report: Report::new(&options),
                 options,
                 complete_until_ns: 0,
+                complete_since_ns: 0,
                 lacks_rundown: false,
                 unloads_code: false,
             };
@@ -172,6 +173,8 @@ struct ListenerThread {
     options: EventOptions,
     /// As in [`Report`].
     complete_until_ns: u64,
+    /// As in [`Report`].
+    complete_since_ns: u64,
     /// Whether the last rundown did not end in time, so that methods and modules are missing.
     lacks_rundown: bool,
     /// Whether the runtime has unloaded code.
@@ -181,7 +184,8 @@ struct ListenerThread {
 impl ListenerThread {
     fn run(mut self, requests: &Receiver<ReportRequest>) {
         let mut methods = self.open_stream(&METHOD_SESSION);
-        if methods.is_some() {
+        if let Some(stream) = &methods {
+            self.complete_since_ns = stream.opened_ns;
             self.request_rundown(0);
         }
         loop {
@@ -242,6 +246,9 @@ impl ListenerThread {
     fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
         if let Some(stream) = methods {
             let dropped_from_ns = self.stop(stream);
+            if dropped_from_ns.is_some() {
+                self.complete_since_ns = monotonic_ns();
+            }
             // The first profile of a session can end before the rundown.
             let lacking_from_ns = self.lacks_rundown.then_some(0);
             if let Some(from_ns) = lacking_from_ns.or(dropped_from_ns) {
@@ -256,6 +263,7 @@ impl ListenerThread {
         let mut report = std::mem::replace(&mut self.report, Report::new(&self.options));
         self.unloads_code |= report.events.unloads_code;
         report.complete_until_ns = self.complete_until_ns;
+        report.complete_since_ns = self.complete_since_ns;
         report
     }
 
@@ -365,14 +373,14 @@ impl ListenerThread {
         Ok(false)
     }
 
-    /// Reads to the end of the stream, or until the deadline is set if `is_cancellable`. Methods exist from `from_ns` on,
-    /// or from the times of their events.
+    /// Reads to the end of the stream, or until the deadline is set if `is_cancellable`. The methods of a
+    /// rundown are not from before `rundown_from_ns`.
     fn read(
         &mut self,
         stream: &mut Stream,
         mut deadline: Instant,
         is_cancellable: bool,
-        from_ns: Option<u64>,
+        rundown_from_ns: Option<u64>,
     ) -> io::Result<ReadEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut is_deadline_set = false;
@@ -388,7 +396,7 @@ impl ListenerThread {
                 Received::Bytes(count) => {
                     stream.decode(
                         buffer.get(..count).unwrap_or_default(),
-                        from_ns,
+                        rundown_from_ns,
                         &mut self.report.events,
                     )?;
                 }

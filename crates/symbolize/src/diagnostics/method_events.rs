@@ -2,7 +2,7 @@
 
 use profiler_dotnet_symbols::{
     eventpipe::{
-        code_events::{CodeEvent, CompilationEvent, MethodEvent, ModuleEvent},
+        code_events::{AssemblyEvent, CodeEvent, CompilationEvent, MethodEvent, ModuleEvent},
         nettrace::Event,
     },
     managed::Tier,
@@ -21,15 +21,27 @@ const MAX_METHODS: usize = 1 << 18;
 
 /// The code of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LoadedMethod {
-    /// The time from which on the code exists (`CLOCK_MONOTONIC`). 0 is code from before the session.
-    pub(super) exists_from_ns: u64,
+pub(super) struct ObservedMethod {
+    pub(super) observed: Observed,
+    /// Whether it is a method without metadata, whose code can be unloaded.
+    pub(super) is_dynamic: bool,
     pub(super) start: u64,
     pub(super) size_bytes: u32,
     pub(super) module_id: u64,
     pub(super) tier: Tier,
     /// Without its module.
     pub(super) name: Name,
+}
+
+/// What an event says of the code of a method. Times are of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Observed {
+    /// It was loaded at this time.
+    Loaded { at_ns: u64 },
+    /// It existed at this time, and is not from before `from_ns`.
+    Existing { from_ns: u64, at_ns: u64 },
+    /// It was unloaded at this time.
+    Unloaded { at_ns: u64 },
 }
 
 /// Which events are kept, and their memory.
@@ -42,7 +54,7 @@ pub(super) struct EventOptions {
 /// The methods and modules of the events since the last report.
 #[derive(Debug, Default)]
 pub(super) struct MethodEvents {
-    pub(super) methods: Vec<LoadedMethod>,
+    pub(super) methods: Vec<ObservedMethod>,
     pub(super) names: Names,
     pub(super) modules: ModuleNames,
     /// Events whose payload is too short.
@@ -57,13 +69,22 @@ pub(super) struct MethodEvents {
     memory: MemoryReservation,
 }
 
-/// How the time is determined from which on the code of a method exists.
+/// The time of an event.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CodeTime {
-    /// The time of the event.
-    OfEvent(TimeBase),
-    /// This time (`CLOCK_MONOTONIC`).
+pub(super) enum EventTime {
+    /// That of its ticks.
+    OfTicks(TimeBase),
+    /// This time (`CLOCK_MONOTONIC`): the clock of the stream is unknown.
     Ns(u64),
+}
+
+impl EventTime {
+    fn at_ns(self, event: &Event<'_>) -> u64 {
+        match self {
+            Self::OfTicks(base) => base.to_monotonic_ns(event.ticks),
+            Self::Ns(time_ns) => time_ns,
+        }
+    }
 }
 
 impl MethodEvents {
@@ -73,52 +94,59 @@ impl MethodEvents {
         Self { memory, keeps_compilations: options.keeps_compilations, ..Self::default() }
     }
 
-    /// Adds an event. Events about other things are ignored.
-    pub(super) fn add(&mut self, event: &Event<'_>, code_time: CodeTime) {
+    /// Adds an event. Events about other things are ignored. The methods of a rundown are not from before `rundown_from_ns`.
+    pub(super) fn add(&mut self, event: &Event<'_>, time: EventTime, rundown_from_ns: Option<u64>) {
+        let at_ns = time.at_ns(event);
         match CodeEvent::decode(event) {
             Some(Ok(CodeEvent::Method(method))) => {
-                let exists_from_ns = match code_time {
-                    CodeTime::OfEvent(base) => base.to_monotonic_ns(event.ticks),
-                    CodeTime::Ns(time_ns) => time_ns,
-                };
-                self.add_method(&method, exists_from_ns);
-                self.add_compilation_edge(event, code_time, method.method_id, None);
+                if let Some(from_ns) = rundown_from_ns {
+                    return self.add_method(&method, Observed::Existing { from_ns, at_ns });
+                }
+                self.add_method(&method, Observed::Loaded { at_ns });
+                self.add_compilation_edge(event, time, method.method_id, None);
+            }
+            Some(Ok(CodeEvent::MethodUnloaded(method))) => {
+                self.unloads_code = true;
+                self.add_method(&method, Observed::Unloaded { at_ns });
             }
             Some(Ok(CodeEvent::CompilationStarted(CompilationEvent {
                 method_id, module_id, name, ..
             }))) => {
                 let begun = CompiledMethod { module_id, name: name.into() };
-                self.add_compilation_edge(event, code_time, method_id, Some(begun));
+                self.add_compilation_edge(event, time, method_id, Some(begun));
             }
             Some(Ok(CodeEvent::Module(module))) => self.add_module(&module),
-            Some(Ok(CodeEvent::CodeUnloaded)) => self.unloads_code = true,
+            Some(Ok(CodeEvent::Assembly(assembly))) => self.add_assembly(assembly),
+            Some(Ok(CodeEvent::ModuleUnloaded)) => self.unloads_code = true,
             Some(Ok(_)) | None => {}
             Some(Err(_)) => self.malformed_events += 1,
         }
     }
 
-    fn add_method(&mut self, method: &MethodEvent, exists_from_ns: u64) {
-        let MethodEvent { start, size_bytes, module_id, tier, ref name, .. } = *method;
+    fn add_method(&mut self, method: &MethodEvent, observed: Observed) {
+        let MethodEvent { start, size_bytes, module_id, tier, is_dynamic, ref name, .. } = *method;
         let is_within_limits =
-            self.methods.len() < MAX_METHODS && self.memory.reserve(name.len() + size_of::<LoadedMethod>());
+            self.methods.len() < MAX_METHODS && self.memory.reserve(name.len() + size_of::<ObservedMethod>());
         let name = if is_within_limits { self.names.push(name.as_bytes()) } else { None };
         match name {
             Some(name) => {
-                self.methods.push(LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name });
+                let method =
+                    ObservedMethod { observed, is_dynamic, start, size_bytes, module_id, tier, name };
+                self.methods.push(method);
             }
             None => self.truncated = true,
         }
     }
 
-    /// Adds the beginning or the end of a compilation. Methods of a rundown were compiled before.
+    /// Adds the beginning or the end of a compilation.
     fn add_compilation_edge(
         &mut self,
         event: &Event<'_>,
-        code_time: CodeTime,
+        time: EventTime,
         method_id: u64,
         begun: Option<CompiledMethod>,
     ) {
-        let CodeTime::OfEvent(base) = code_time else { return };
+        let EventTime::OfTicks(base) = time else { return };
         let name_bytes = begun.as_ref().map_or(0, |method| method.name.len());
         if self.keeps_compilations && self.memory.reserve(name_bytes + size_of::<CompilationEdge>()) {
             let (time_ns, thread) = (base.to_monotonic_ns(event.ticks), event.thread);
@@ -130,6 +158,13 @@ impl MethodEvents {
         let name = module.assembly_name();
         if self.memory.reserve(name.len() + MODULE_BYTES) {
             self.modules.insert(module.module_id, name);
+            self.modules.set_assembly(module.module_id, module.assembly_id);
+        }
+    }
+
+    fn add_assembly(&mut self, assembly: AssemblyEvent) {
+        if assembly.is_collectible && self.memory.reserve(MODULE_BYTES) {
+            self.modules.add_collectible(assembly.assembly_id);
         }
     }
 }
@@ -148,7 +183,8 @@ mod tests {
         let kind = EventKind { provider: provider.to_owned(), id, ..EventKind::default() };
         events.add(
             &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
-            CodeTime::Ns(9),
+            EventTime::Ns(9),
+            None,
         );
     }
 
@@ -166,11 +202,12 @@ mod tests {
         assert!(!events.unloads_code);
         add(&mut events, RUNTIME_PROVIDER, 144, &payload);
         assert!(events.unloads_code);
-        assert_eq!(events.methods.len(), 3);
-        let LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name } = events.methods[0];
+        assert_eq!(events.methods.len(), 4);
+        assert_eq!(events.methods[3].observed, Observed::Unloaded { at_ns: 9 });
+        let ObservedMethod { observed, start, size_bytes, module_id, tier, name, .. } = events.methods[0];
         assert_eq!(
-            (exists_from_ns, start, size_bytes, module_id, tier),
-            (9, 0x1000, 16, 3, Tier::QuickJitted)
+            (observed, start, size_bytes, module_id, tier),
+            (Observed::Loaded { at_ns: 9 }, 0x1000, 16, 3, Tier::QuickJitted)
         );
         assert_eq!(events.names.get(name), "A.B+C.Run(int32,class System.String)");
     }

@@ -5,9 +5,14 @@ use std::collections::HashSet;
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 
-use super::{compilations::Compilations, module_names::ModuleNames, report::Report};
+use super::{
+    compilations::Compilations,
+    method_events::{MethodEvents, Observed, ObservedMethod},
+    module_names::ModuleNames,
+    report::Report,
+};
 use crate::{
-    code_map::{CodeMap, Entry},
+    code_map::{CodeMap, Entry, LateEntry},
     names::{Name, Names},
 };
 
@@ -23,6 +28,8 @@ pub(crate) struct RuntimeMethod {
     pub(crate) tier: Tier,
     /// The time from which on its code exists (`CLOCK_MONOTONIC`).
     pub(crate) exists_from_ns: u64,
+    /// Whether its code can be unloaded: before that time, another method can have been at its address.
+    pub(crate) can_be_unloaded: bool,
 }
 
 /// All methods of one process.
@@ -38,6 +45,14 @@ pub(crate) struct MethodTable {
     is_provisional: bool,
     /// Addresses without a method at a time at which all methods are known.
     stubs: HashSet<u64>,
+    /// The time of the last event of a rundown (`CLOCK_MONOTONIC`). Events before it can be about methods in it.
+    rundown_ended_ns: u64,
+    /// As in [`Report`].
+    complete_since_ns: u64,
+    /// Whether the runtime has unloaded code.
+    unloads_code: bool,
+    /// Methods of the current report that began before others that the table has.
+    late: Vec<LateEntry<StoredMethod>>,
     compilations: Compilations,
 }
 
@@ -69,37 +84,56 @@ impl Completeness {
 struct StoredMethod {
     module_id: u64,
     tier: Tier,
+    /// As in [`RuntimeMethod`].
+    can_be_unloaded: bool,
+    /// Whether only a rundown has it: its time is that from which on it is known to exist.
+    began_before: bool,
     /// Without its module.
     name: Name,
+}
+
+/// The name of a method without its module, and what else is stored of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewMethod<'a> {
+    pub(super) module_id: u64,
+    pub(super) tier: Tier,
+    pub(super) can_be_unloaded: bool,
+    pub(super) name: &'a str,
+}
+
+/// The methods of a report that have load events.
+struct LoadedMethods<'a>(HashSet<(u64, u32, u64, &'a str)>);
+
+impl<'a> LoadedMethods<'a> {
+    fn of(events: &'a MethodEvents) -> Self {
+        let loaded =
+            events.methods.iter().filter(|method| matches!(method.observed, Observed::Loaded { .. }));
+        Self(loaded.map(|method| Self::key(method, events.names.get(method.name))).collect())
+    }
+
+    /// Whether a method of a rundown has a load event, with the time from which on it exists.
+    fn has_time_of(&self, method: &ObservedMethod, name: &str) -> bool {
+        matches!(method.observed, Observed::Existing { .. }) && self.0.contains(&Self::key(method, name))
+    }
+
+    fn key<'name>(method: &ObservedMethod, name: &'name str) -> (u64, u32, u64, &'name str) {
+        (method.start, method.size_bytes, method.module_id, name)
+    }
 }
 
 impl MethodTable {
     /// Adds the methods and modules of a report, until the table takes `max_bytes` of memory.
     pub(super) fn add_report(&mut self, report: Report, max_bytes: usize) {
-        let Report { mut events, dropped_events, failure, complete_until_ns, is_provisional } = report;
+        let Report { mut events, dropped_events, failure, complete_until_ns, .. } = report;
         if self.memory_bytes() < max_bytes {
             self.modules.insert_all(&events.modules);
             self.compilations.add(std::mem::take(&mut events.compilations));
         } else {
             self.completeness.truncated |= !events.compilations.is_empty();
         }
-        events.methods.sort_by_key(|method| method.exists_from_ns);
-        for method in &events.methods {
-            let name = events.names.get(method.name);
-            let size_bytes = u64::from(method.size_bytes);
-            let is_known = self.code.newest_exactly(method.start, size_bytes).is_some_and(|known| {
-                known.payload.module_id == method.module_id && self.names.get(known.payload.name) == name
-            });
-            if is_known {
-                continue;
-            }
-            if self.memory_bytes() < max_bytes {
-                let stored = (method.module_id, method.tier, name);
-                self.add(method.start, size_bytes, method.exists_from_ns, stored);
-            } else {
-                self.completeness.truncated = true;
-            }
-        }
+        self.complete_since_ns = report.complete_since_ns;
+        self.unloads_code |= events.unloads_code;
+        self.add_methods(&events, max_bytes);
         self.has_all_modules |= failure.is_none() && complete_until_ns > 0;
         let completeness = &mut self.completeness;
         completeness.malformed_events += events.malformed_events;
@@ -107,27 +141,140 @@ impl MethodTable {
         completeness.truncated |= events.truncated;
         completeness.failure = failure.or(completeness.failure);
         completeness.complete_until_ns = complete_until_ns;
-        self.is_provisional = is_provisional;
+        self.is_provisional = report.is_provisional;
     }
 
-    /// Adds one method. `name` is without its module.
-    pub(super) fn add(
-        &mut self,
-        start: u64,
-        size_bytes: u64,
-        exists_from_ns: u64,
-        (module_id, tier, name): (u64, Tier, &str),
-    ) {
-        let is_added = self.names.push(name.as_bytes()).is_some_and(|name| {
-            let stored = StoredMethod { module_id, tier, name };
-            self.code.insert(start, size_bytes, exists_from_ns, stored).is_ok()
-        });
+    fn add_methods(&mut self, events: &MethodEvents, max_bytes: usize) {
+        let loaded = LoadedMethods::of(events);
+        let mut methods: Vec<_> =
+            events.methods.iter().map(|method| (self.time_ns(method), method)).collect();
+        methods.sort_by_key(|(time_ns, _)| *time_ns);
+        for (time_ns, method) in methods {
+            if let Observed::Existing { at_ns, .. } = method.observed {
+                self.rundown_ended_ns = self.rundown_ended_ns.max(at_ns);
+            }
+            let name = events.names.get(method.name);
+            if self.is_known(method, name) || loaded.has_time_of(method, name) {
+                continue;
+            }
+            if self.memory_bytes() < max_bytes {
+                self.add_observed(time_ns, method, name);
+            } else {
+                self.completeness.truncated = true;
+            }
+        }
+        self.add_late_methods();
+    }
+
+    /// The time of an event; for a method of a rundown, that from which on it exists, as far as is known.
+    fn time_ns(&self, method: &ObservedMethod) -> u64 {
+        match method.observed {
+            Observed::Loaded { at_ns } | Observed::Unloaded { at_ns } => at_ns,
+            // Since then it has no load event.
+            Observed::Existing { from_ns, .. } if self.can_be_unloaded(method) => {
+                from_ns.max(self.complete_since_ns)
+            }
+            Observed::Existing { from_ns, .. } => from_ns,
+        }
+    }
+
+    fn can_be_unloaded(&self, method: &ObservedMethod) -> bool {
+        let is_unloaded = matches!(method.observed, Observed::Unloaded { .. });
+        is_unloaded || method.is_dynamic || self.modules.is_collectible(method.module_id)
+    }
+
+    /// Whether the table has what an event says.
+    fn is_known(&self, method: &ObservedMethod, name: &str) -> bool {
+        match method.observed {
+            Observed::Existing { .. } => self.newest_same(method, name).is_some(),
+            Observed::Loaded { .. } => self
+                .newest_same(method, name)
+                .is_some_and(|known| !known.can_be_unloaded || !known.began_before),
+            Observed::Unloaded { at_ns } => {
+                let before = self.code.lookup(method.start, at_ns.saturating_sub(1));
+                before.is_some_and(|known| self.is_same(&known.payload, method, name))
+            }
+        }
+    }
+
+    /// The newest method at the address of an event, if it is that of the event.
+    fn newest_same(&self, method: &ObservedMethod, name: &str) -> Option<StoredMethod> {
+        let newest = self.code.newest_exactly(method.start, method.size_bytes.into())?.payload;
+        self.is_same(&newest, method, name).then_some(newest)
+    }
+
+    fn is_same(&self, known: &StoredMethod, method: &ObservedMethod, name: &str) -> bool {
+        known.module_id == method.module_id && self.names.get(known.name) == name
+    }
+
+    fn add_observed(&mut self, time_ns: u64, method: &ObservedMethod, name: &str) {
+        let ObservedMethod { start, size_bytes, module_id, tier, .. } = *method;
+        let size = size_bytes.into();
+        let new = NewMethod { module_id, tier, can_be_unloaded: self.can_be_unloaded(method), name };
+        match (method.observed, self.newest_same(method, name)) {
+            (Observed::Loaded { .. }, Some(of_rundown)) => {
+                let payload = StoredMethod { began_before: false, ..of_rundown };
+                self.late.push(LateEntry { start, size, exists_from_ns: time_ns, payload });
+            }
+            (Observed::Unloaded { .. }, _) => {
+                let exists_from_ns = self.complete_since_ns.min(time_ns);
+                let payload = self.store(new, true);
+                self.late.extend(payload.map(|payload| LateEntry { start, size, exists_from_ns, payload }));
+            }
+            (observed, _) => {
+                let began_before = matches!(observed, Observed::Existing { .. });
+                let payload = self.store(new, began_before);
+                self.insert(start, size, time_ns, payload);
+            }
+        }
+    }
+
+    fn add_late_methods(&mut self) {
+        let late = std::mem::take(&mut self.late);
+        if late.is_empty() {
+            return;
+        }
+        match self.code.with_late_entries(&late, |one, other| one.name == other.name) {
+            Ok(code) => self.code = code,
+            Err(_) => self.completeness.truncated = true,
+        }
+    }
+
+    /// Adds one method.
+    pub(super) fn add(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: NewMethod<'_>) {
+        let stored = self.store(method, false);
+        self.insert(start, size_bytes, exists_from_ns, stored);
+    }
+
+    fn insert(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: Option<StoredMethod>) {
+        let is_added =
+            method.is_some_and(|method| self.code.insert(start, size_bytes, exists_from_ns, method).is_ok());
         self.completeness.truncated |= !is_added;
+    }
+
+    fn store(&mut self, method: NewMethod<'_>, began_before: bool) -> Option<StoredMethod> {
+        let NewMethod { module_id, tier, can_be_unloaded, name } = method;
+        let name = self.names.push(name.as_bytes());
+        self.completeness.truncated |= name.is_none();
+        Some(StoredMethod { module_id, tier, can_be_unloaded, began_before, name: name? })
     }
 
     /// How the code at `address` at `time_ns` was compiled.
     pub(crate) fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
-        self.code.lookup(address, time_ns).map(|entry| entry.payload.tier)
+        self.entry_at(address, time_ns).map(|entry| entry.payload.tier)
+    }
+
+    /// The method whose code was at `address` at `time_ns`.
+    fn entry_at(&self, address: u64, time_ns: u64) -> Option<&Entry<StoredMethod>> {
+        self.code.lookup(address, time_ns).filter(|entry| !is_before(time_ns, entry))
+    }
+
+    /// Whether a method that was at `address` at `time_ns` can have been unloaded before any event about it.
+    pub(crate) fn may_be_unloaded(&self, address: u64, time_ns: u64) -> bool {
+        match self.code.lookup(address, time_ns) {
+            Some(entry) => is_before(time_ns, entry),
+            None => self.unloads_code && time_ns < self.complete_since_ns,
+        }
     }
 
     /// Whether a complete report would have the same method at `address` at `time_ns`, or none as well.
@@ -135,28 +282,46 @@ impl MethodTable {
     /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
     /// becomes that of a method. The name of a method lacks its module until a rundown has reported it.
     pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
-        let module_id = self.code.lookup(address, time_ns).map(|entry| entry.payload.module_id);
-        let is_found = module_id.is_some();
-        let is_whole = module_id.is_some_and(|id| self.has_all_modules || self.modules.get(id).is_some());
-        if self.completeness.is_complete_at(time_ns) {
-            if !is_found && self.stubs.len() < MAX_STUBS {
+        let method = self.code.lookup(address, time_ns).map(|entry| (entry.exists_from_ns, entry.payload));
+        if self.completeness.is_complete_at(self.decided_ns(method).max(time_ns)) {
+            let is_stub = method.is_none() && !self.may_be_unloaded(address, time_ns);
+            if is_stub && self.stubs.len() < MAX_STUBS {
                 self.stubs.insert(address);
             }
             return true;
         }
+        let is_whole = method.is_some_and(|(_, method)| {
+            let has_module = self.has_all_modules || self.modules.get(method.module_id).is_some();
+            has_module && !method.can_be_unloaded
+        });
         !self.is_provisional && (is_whole || self.stubs.contains(&address))
+    }
+
+    /// The time up to which the events have to be known to decide which method was at an address.
+    fn decided_ns(&self, method: Option<(u64, StoredMethod)>) -> u64 {
+        match method {
+            Some((exists_from_ns, method)) if method.can_be_unloaded => {
+                if method.began_before {
+                    self.rundown_ended_ns.max(exists_from_ns)
+                } else {
+                    exists_from_ns
+                }
+            }
+            Some(_) | None => 0,
+        }
     }
 
     /// Whether no method was at `address` at `time_ns`, and none can be reported later.
     pub(crate) fn is_stub(&self, address: u64, time_ns: u64) -> bool {
         self.code.lookup(address, time_ns).is_none()
+            && !self.may_be_unloaded(address, time_ns)
             && (self.completeness.is_complete_at(time_ns)
                 || (!self.is_provisional && self.stubs.contains(&address)))
     }
 
     /// The method whose code was at `address` at `time_ns`.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
-        self.code.lookup(address, time_ns).map(|entry| self.runtime_method(entry))
+        self.entry_at(address, time_ns).map(|entry| self.runtime_method(entry))
     }
 
     /// The name of the method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
@@ -196,9 +361,9 @@ impl MethodTable {
     }
 
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
-        let StoredMethod { module_id, tier, name } = entry.payload;
+        let StoredMethod { module_id, tier, can_be_unloaded, name, .. } = entry.payload;
         let name = self.qualified_name(module_id, self.names.get(name));
-        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns }
+        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns, can_be_unloaded }
     }
 
     fn qualified_name(&self, module_id: u64, name: &str) -> String {
@@ -209,16 +374,89 @@ impl MethodTable {
     }
 }
 
+/// Whether a time is before a method that can be unloaded. The address of any other method was that of no other one before.
+fn is_before(time_ns: u64, entry: &Entry<StoredMethod>) -> bool {
+    entry.payload.can_be_unloaded && time_ns < entry.exists_from_ns
+}
+
 #[cfg(test)]
 mod tests {
     use profiler_dotnet_symbols::eventpipe::{
         code_events::RUNTIME_PROVIDER,
         nettrace::{Event, EventKind},
-        testing::{method_payload, module_payload},
+        testing::{dynamic_method_payload, method_payload, module_payload},
     };
 
     use super::*;
-    use crate::diagnostics::method_events::CodeTime;
+    use crate::diagnostics::method_events::EventTime;
+
+    /// An event about a dynamic method at the only address.
+    #[derive(Clone, Copy)]
+    enum Seen {
+        Loaded,
+        Unloaded,
+        InRundown,
+    }
+
+    /// When the session was opened.
+    const OPENED_NS: u64 = 100;
+
+    /// A report of events: their times, and the names of the methods.
+    fn dynamic_methods(seen: &[(Seen, u64, &str)]) -> Report {
+        let mut report = Report { complete_since_ns: OPENED_NS, ..Report::default() };
+        for (seen, time_ns, name) in seen {
+            let (id, rundown_from_ns) = match seen {
+                Seen::Loaded | Seen::InRundown => (143, matches!(seen, Seen::InRundown).then_some(0)),
+                Seen::Unloaded => (144, None),
+            };
+            let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
+            let payload = &dynamic_method_payload(0x1000, 16, name);
+            let event = Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] };
+            report.events.add(&event, EventTime::Ns(*time_ns), rundown_from_ns);
+        }
+        report.complete_until_ns = u64::MAX;
+        report
+    }
+
+    fn names_at(table: &MethodTable, times_ns: &[u64]) -> Vec<Option<String>> {
+        let name = |time_ns: &u64| table.lookup(0x1008, *time_ns).map(|method| method.name);
+        times_ns.iter().map(name).collect()
+    }
+
+    /// Each method begins with its load event, whichever report has it, and none is known before the session.
+    #[test]
+    fn dynamic_methods_at_one_address_have_their_own_times() {
+        use Seen::{InRundown, Loaded, Unloaded};
+        let rundown = [(InRundown, 150, "second")];
+        let loads = [(Unloaded, 120, "first"), (Loaded, 130, "second"), (Loaded, 200, "third")];
+        let together = [&rundown[..], &loads[..]].concat();
+        for reports in [vec![&together[..]], vec![&rundown[..], &loads[..]]] {
+            let mut table = MethodTable::default();
+            for report in reports {
+                table.add_report(dynamic_methods(report), usize::MAX);
+            }
+            let name = |name: &str| Some(format!("dynamicClass.{name}()"));
+            let found = names_at(&table, &[99, 100, 129, 130, 199, 200]);
+            let expected =
+                [None, name("first"), name("first"), name("second"), name("second"), name("third")];
+            assert_eq!(found, expected);
+            assert!(table.may_be_unloaded(0x1008, 99) && !table.may_be_unloaded(0x1008, 100));
+            assert!(!table.is_stub(0x1008, 99) && !table.is_stub(0x2000, 99) && table.is_stub(0x2000, 100));
+        }
+    }
+
+    #[test]
+    fn a_method_of_a_rundown_is_not_final_before_the_events_up_to_it() {
+        let mut table = MethodTable::default();
+        let mut report = dynamic_methods(&[(Seen::InRundown, 150, "method")]);
+        report.complete_until_ns = 140;
+        table.add_report(report, usize::MAX);
+        assert!(!table.is_final(0x1008, 120), "it can have been loaded at 145");
+        let mut later = dynamic_methods(&[]);
+        later.complete_until_ns = 160;
+        table.add_report(later, usize::MAX);
+        assert!(table.is_final(0x1008, 120));
+    }
 
     /// A report of methods and modules that no other report has.
     fn report(number: u64) -> Report {
@@ -228,7 +466,8 @@ mod tests {
             let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
             report.events.add(
                 &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
-                CodeTime::Ns(number),
+                EventTime::Ns(number),
+                None,
             );
         };
         for event in number * EVENTS..(number + 1) * EVENTS {

@@ -8,7 +8,7 @@ use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 use serde::{Deserialize, Serialize};
 
-use super::method_table::{Completeness, MethodTable};
+use super::method_table::{Completeness, MethodTable, NewMethod, RuntimeMethod};
 
 /// The module id of recorded methods, whose names include the module.
 const NO_MODULE: u64 = 0;
@@ -31,6 +31,9 @@ struct RecordedMethod<'a> {
     start: u64,
     size: u64,
     tier: Tier,
+    /// Recordings without this field have no method whose code can be unloaded.
+    #[serde(default)]
+    can_be_unloaded: bool,
     #[serde(borrow)]
     name: Cow<'a, str>,
 }
@@ -44,8 +47,9 @@ pub(super) fn write(table: &MethodTable) -> Vec<u8> {
         RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete_ns };
     let mut text = json_line(&completeness);
     for (start, size, method) in table.methods() {
-        let (from_ns, tier) = (method.exists_from_ns, method.tier);
-        text.extend(json_line(&RecordedMethod { from_ns, start, size, tier, name: method.name.into() }));
+        let RuntimeMethod { name, tier, exists_from_ns: from_ns, can_be_unloaded } = method;
+        let recorded = RecordedMethod { from_ns, start, size, tier, can_be_unloaded, name: name.into() };
+        text.extend(json_line(&recorded));
     }
     text
 }
@@ -58,8 +62,9 @@ pub(super) fn read(text: &[u8]) -> MethodTable {
     table.completeness = first.map(Completeness::from).unwrap_or_default();
     for line in lines {
         match serde_json::from_slice::<RecordedMethod<'_>>(line) {
-            Ok(method) => {
-                table.add(method.start, method.size, method.from_ns, (NO_MODULE, method.tier, &method.name));
+            Ok(RecordedMethod { from_ns, start, size, tier, can_be_unloaded, name }) => {
+                let method = NewMethod { module_id: NO_MODULE, tier, can_be_unloaded, name: &name };
+                table.add(start, size, from_ns, method);
             }
             Err(_) => table.completeness.malformed_events += 1,
         }
@@ -95,9 +100,11 @@ mod tests {
             failure: Some(Reason::RuntimeSilent),
             complete_until_ns: 9,
         };
-        table.add(0x1000, 16, 0, (NO_MODULE, Tier::QuickJitted, "app!A.Early()"));
-        table.add(0x2000, 0, 5, (NO_MODULE, Tier::OptimizedTier1Osr, "free;text \"\u{1b}\n\u{e9}"));
-        table.add(0x1000, 16, 9, (NO_MODULE, Tier::OptimizedTier1, "app!A.Late()"));
+        let method =
+            |tier, can_be_unloaded, name| NewMethod { module_id: NO_MODULE, tier, can_be_unloaded, name };
+        table.add(0x1000, 16, 0, method(Tier::QuickJitted, false, "app!A.Early()"));
+        table.add(0x2000, 0, 5, method(Tier::OptimizedTier1Osr, true, "free;text \"\u{1b}\n\u{e9}"));
+        table.add(0x1000, 16, 9, method(Tier::OptimizedTier1, false, "app!A.Late()"));
         table
     }
 

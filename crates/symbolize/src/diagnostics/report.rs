@@ -25,6 +25,8 @@ pub(super) struct Report {
     pub(super) failure: Option<Reason>,
     /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
     pub(super) complete_until_ns: u64,
+    /// The time since which no event of a loaded method was dropped (`CLOCK_MONOTONIC`).
+    pub(super) complete_since_ns: u64,
     /// Whether events that are not in the report can replace its methods: some were dropped, or the runtime has unloaded
     /// code and can reuse its addresses.
     pub(super) is_provisional: bool,

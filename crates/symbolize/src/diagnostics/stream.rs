@@ -6,7 +6,7 @@ use profiler_dotnet_symbols::eventpipe::nettrace::{Clock, Decoder, Event};
 
 use super::{
     clock::{TimeBase, monotonic_ns},
-    method_events::{CodeTime, MethodEvents},
+    method_events::{EventTime, MethodEvents, Observed},
     session::Session,
 };
 
@@ -20,7 +20,8 @@ pub(crate) const MAX_UNWRITTEN_NS: u64 = 200_000_000;
 pub(super) struct Stream {
     pub(super) session: Session,
     pub(super) decoder: Decoder,
-    opened_ns: u64,
+    /// When it was opened (`CLOCK_MONOTONIC`).
+    pub(super) opened_ns: u64,
     /// The time of the newest method, or of the opening.
     newest_ns: u64,
     received_bytes: u64,
@@ -67,25 +68,28 @@ impl Stream {
         MAX_UNWRITTEN_NS.max(self.max_delay_ns.saturating_mul(2))
     }
 
-    /// Decodes the next bytes into `events`. Methods exist from `from_ns` on, or from the times of their events.
+    /// Decodes the next bytes into `events`. The methods of a rundown are not from before `rundown_from_ns`.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        from_ns: Option<u64>,
+        rundown_from_ns: Option<u64>,
         events: &mut MethodEvents,
     ) -> io::Result<()> {
         let (opened_ns, known_methods) = (self.opened_ns, events.methods.len());
         self.feed(bytes, |base, event| {
-            let code_time = match (from_ns, base) {
-                (None, Some(base)) => CodeTime::OfEvent(base),
-                (from_ns, _) => CodeTime::Ns(from_ns.unwrap_or(opened_ns)),
-            };
-            events.add(event, code_time);
+            let time = base.map_or(EventTime::Ns(opened_ns), EventTime::OfTicks);
+            events.add(event, time, rundown_from_ns);
         })?;
         if self.decoder.dropped_events() > 0 {
             self.dropped_from_ns.get_or_insert(self.newest_ns);
         }
-        let times = || events.methods.iter().skip(known_methods).map(|method| method.exists_from_ns);
+        let new_methods = || events.methods.iter().skip(known_methods);
+        let times = || {
+            new_methods().filter_map(|method| match method.observed {
+                Observed::Loaded { at_ns } => Some(at_ns),
+                Observed::Existing { .. } | Observed::Unloaded { .. } => None,
+            })
+        };
         self.newest_ns = times().fold(self.newest_ns, u64::max);
         if let Some(since_ns) = self.read_since_ns
             && let Some(oldest_ns) = times().filter(|time_ns| *time_ns >= since_ns).min()

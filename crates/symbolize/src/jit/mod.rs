@@ -188,6 +188,10 @@ impl JitNames {
         let dump = self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns));
         let method = self.runtime.as_ref().and_then(|runtime| runtime.methods.lookup(address.0, time_ns));
         let map = self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns));
+        let is_unloaded =
+            self.runtime.as_ref().is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, time_ns));
+        // A map has the method that came later, too.
+        let map = map.filter(|(_, from_ns)| !is_unloaded || *from_ns <= time_ns);
         match (dump, method, map) {
             (Some(symbol), _, Some((name, from_ns)))
                 if from_ns > symbol.exists_from_ns && name != symbol.name =>
@@ -202,6 +206,7 @@ impl JitNames {
             }
             (None, Some(method), _) => Ok(from_runtime(method)),
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
+            (None, None, None) if is_unloaded => Err(Reason::JitCodeUnloaded),
             (None, None, None) => Err(self.reason()),
         }
     }

@@ -1,0 +1,73 @@
+//! Tests the names of .NET methods of short life, whose addresses the runtime uses again.
+
+use std::collections::BTreeMap;
+
+use profiler::profile::{FrameKind, Profile, Symbolization};
+use profiler_tests::{Workload, run_beside_others, sample, sample_pid};
+
+/// Samples of a session: about a second, most of it without a complete report of the runtime.
+const SAMPLES: u64 = 900;
+
+/// The method that ran, between two times of `CLOCK_MONOTONIC`, nanoseconds.
+struct Ran {
+    name: String,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+fn parse(line: &str) -> Option<Ran> {
+    let mut fields = line.strip_prefix("ran ")?.split(' ');
+    let name = fields.next()?.to_owned();
+    let mut number = || fields.next()?.parse().ok();
+    Some(Ran { name, begin_ns: number()?, end_ns: number()? })
+}
+
+/// Counts the frames of methods of short life: those with the name of the method that ran, with another name, and without a
+/// name by the reason.
+fn count_frames(profile: &Profile, ran: &[Ran], outcomes: &mut BTreeMap<String, usize>) {
+    for sample in profile.samples() {
+        let time_ns = profile.header().started_monotonic_ns + sample.time_ns;
+        let Some(expected) = ran.iter().find(|ran| (ran.begin_ns..ran.end_ns).contains(&time_ns)) else {
+            continue;
+        };
+        let frames = profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame));
+        for frame in frames.filter(|frame| frame.kind == FrameKind::Jit) {
+            let outcome = match frame.symbolization {
+                Symbolization::Address(reason) => format!("{reason:?}"),
+                _ => {
+                    let name = profile.string(frame.name);
+                    let made = ["dyn_", "col_"].iter().find_map(|prefix| name.rfind(prefix));
+                    let Some(made) = made else { continue };
+                    let made = name[made..].split('(').next().unwrap_or_default();
+                    if made == expected.name { "right".to_owned() } else { "wrong".to_owned() }
+                }
+            };
+            *outcomes.entry(outcome).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn a_method_never_has_the_name_of_a_later_one_at_its_address() {
+    const SESSIONS: usize = 6;
+    let Some(_lock) = run_beside_others() else { return };
+    for version in ["3.1", "9.0"] {
+        let mut outcomes = BTreeMap::new();
+        for _ in 0..SESSIONS {
+            let workload = Workload::run(Workload::dotnet_command(version, "reuse").env("PERF_MAP", "0"));
+            // The first profile of a session: methods that exist are reported without the time of their beginning.
+            let profile = sample(sample_pid(workload.pid()), SAMPLES);
+            let output = workload.end_with_output();
+            let ran: Vec<_> = output.lines().filter_map(parse).collect();
+            count_frames(&profile, &ran, &mut outcomes);
+        }
+        let count = |outcome: &str| outcomes.get(outcome).copied().unwrap_or(0);
+        assert_eq!(count("wrong"), 0, "{version}: {outcomes:?}");
+        let unnamed: usize = outcomes.values().sum::<usize>() - count("right");
+        assert!(count("right") > 4 * unnamed, "{version}: {outcomes:?}");
+        let is_explained =
+            |outcome: &String| ["right", "JitCodeUnloaded", "RuntimeStub"].contains(&&**outcome);
+        assert!(outcomes.keys().all(is_explained), "{version}: {outcomes:?}");
+        eprintln!("{version} {outcomes:?}");
+    }
+}
