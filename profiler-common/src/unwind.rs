@@ -103,10 +103,10 @@ pub enum ReturnAddressRule {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StackEndReason {
-    /// The outermost function: its CFI says that it has no caller, or it belongs to a file with CFI and its return
-    /// address or frame pointer is 0 (System V ABI AMD64, 3.4.1).
+    /// The outermost function: its CFI says that it has no caller (an undefined return address, DWARF 5, 6.4.4).
     Root = 1,
-    /// A return address or frame pointer of 0 in code of a file without CFI, which may use the register for any purpose.
+    /// A return address or frame pointer of 0: the outermost function of a thread (System V ABI AMD64, 3.4.1), or code that has
+    /// switched to another stack or uses the register for another purpose. User space decides by the function.
     NullCaller = 2,
     /// The instruction pointer is in no known mapping.
     NoMapping = 3,

@@ -184,6 +184,12 @@ impl ProfileBuilder {
         self.profile.frame(id)
     }
 
+    /// An interned module.
+    #[must_use]
+    pub fn get_module(&self, id: ModuleId) -> &Module {
+        self.profile.module(id)
+    }
+
     /// The process of an interned thread.
     #[must_use]
     pub fn process_of(&self, thread: ThreadId) -> ProcessId {

@@ -37,7 +37,7 @@ pub(crate) fn log_caller(address: u64, found_by: FoundBy) {
 pub(crate) fn log_stack_end(reason: StackEndReason) {
     match reason {
         StackEndReason::Root => debug_log!("  end: outermost function"),
-        StackEndReason::NullCaller => debug_log!("  end: return address or frame pointer of 0 without CFI"),
+        StackEndReason::NullCaller => debug_log!("  end: return address or frame pointer of 0"),
         StackEndReason::NoMapping => debug_log!("  end: in no known mapping"),
         StackEndReason::UnreadableStack => debug_log!("  end: unreadable stack memory"),
         StackEndReason::UnsupportedRule => debug_log!("  end: unsupported CFI rule"),

@@ -179,12 +179,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;
     if let Some(reason) = end_reason {
-        let has_cfi = unwind.mapping.pages > 0;
-        return Err(if reason == StackEndReason::NullCaller && has_cfi {
-            StackEndReason::Root
-        } else {
-            reason
-        });
+        return Err(reason);
     }
     if matches!(found_by, FoundBy::FramePointer | FoundBy::EpilogueScan) && get!(cfi_only) != 0 {
         return Err(StackEndReason::UnsupportedRule);

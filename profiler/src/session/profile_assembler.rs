@@ -2,6 +2,7 @@
 
 mod deferred;
 mod process_attributes;
+mod roots;
 mod runtime_events;
 mod sums;
 mod system_calls;
@@ -278,7 +279,8 @@ impl ProfileAssembler {
         if outer.is_some_and(|stack| stack.is_truncated) {
             return StackEnd::DepthLimit;
         }
-        match outer.and_then(RawStack::end_reason) {
+        let end_reason = outer.and_then(RawStack::end_reason);
+        match end_reason {
             Some(StackEndReason::Root | StackEndReason::NoUserStack) => return StackEnd::Root,
             Some(StackEndReason::NoMapping) => return StackEnd::NoMapping,
             Some(StackEndReason::UnreadableStack) => return StackEnd::UnreadableStack,
@@ -291,10 +293,15 @@ impl ProfileAssembler {
         let frame = self.builder.get_frame(root);
         let name = self.builder.get_string(frame.name);
         let is_root = match frame.kind {
-            FrameKind::Kernel => !self.has_user_stacks || is_kernel_root(name),
-            _ => is_user_root(name),
+            FrameKind::Kernel => !self.has_user_stacks || roots::starts_kernel_threads(name),
+            _ => {
+                let path =
+                    frame.module.map(|module| self.builder.get_string(self.builder.get_module(module).path));
+                let has_null_caller = end_reason == Some(StackEndReason::NullCaller);
+                roots::starts_threads(name, path.unwrap_or_default(), has_null_caller)
+            }
         };
-        match outer.and_then(RawStack::end_reason) {
+        match end_reason {
             _ if is_root => StackEnd::Root,
             Some(StackEndReason::BrokenFramePointer) => StackEnd::BrokenFramePointer,
             _ => StackEnd::Unknown,
@@ -339,30 +346,6 @@ fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
         builder.set_kubernetes_names(id, KubernetesNames { namespace, pod, container });
     }
     id
-}
-
-/// Whether a function starts processes or threads, in glibc or musl.
-fn is_user_root(name: &str) -> bool {
-    const ROOTS: [&str; 11] = [
-        "_start",
-        "__libc_start_call_main",
-        "__libc_start_main",
-        "__libc_start_main_impl",
-        "libc_start_main_stage2",
-        "start_thread",
-        "start",
-        "clone",
-        "clone3",
-        "__clone",
-        "__clone3",
-    ];
-    ROOTS.contains(&name)
-}
-
-/// Whether a function starts kernel threads.
-fn is_kernel_root(name: &str) -> bool {
-    const ROOTS: [&str; 3] = ["ret_from_fork_asm", "ret_from_fork", "kthread"];
-    ROOTS.contains(&name)
 }
 
 /// Resolves the addresses of a user stack, up to where the unwinder cannot have found the caller; returns why the stack is

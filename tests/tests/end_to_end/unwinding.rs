@@ -235,6 +235,20 @@ fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
     assert_known(&profile, &chains, &[90.0]);
 }
 
+/// A return address or a frame pointer of 0 is no evidence of a root.
+#[test]
+fn a_stack_without_a_return_address_is_not_whole() {
+    let Some(_lock) = run_beside_others() else { return };
+    for (mode, function) in [("switched", "switched"), ("bare", "run_bare")] {
+        let profile = profile_of("false_roots", &["600", mode]);
+        let stacks = FoldedStacks::from_profile(&profile);
+        let cut = stacks.count(|stack| stack.has(function) && !stack.has("main"));
+        assert!(cut * 10 > stacks.total() * 9, "{mode}: {stacks:#?}");
+        let whole = profile.first_ledger().stacks.get(&StackEnd::Root).copied().unwrap_or_default();
+        assert!(whole <= profile.total_value() - cut, "{mode}: {:?}", profile.first_ledger().stacks);
+    }
+}
+
 #[test]
 fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
     let Some(_lock) = run_beside_others() else { return };

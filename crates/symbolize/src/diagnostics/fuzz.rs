@@ -21,7 +21,7 @@ use super::{
     clock::TimeBase,
     event_buffer::EventBuffer,
     event_sessions::EventSession,
-    method_events::{EventTime, EventOptions, MethodEvents},
+    method_events::{EventOptions, EventTime, MethodEvents},
 };
 use crate::event_request::{EventProvider, EventRequest};
 
