@@ -103,6 +103,7 @@ mod event_condition;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
+mod proc_mount;
 mod sampler;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;

@@ -100,6 +100,7 @@ fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
         Remedy::SharePidNamespace => {
             "only processes in the PID namespace of the profiler are visible, by their ids in it"
         }
+        Remedy::MountProc if !situation.proc_is_mounted => "no proc file system is mounted",
         Remedy::MountProc => "`/proc` belongs to another PID namespace",
         Remedy::MountCgroups => "no cgroup file system is mounted",
         Remedy::NewerKernel => "this kernel is too old",
@@ -150,6 +151,7 @@ mod tests {
             kernel: KernelRelease { major: 6, minor: 12 },
             capabilities: present,
             bounding: present,
+            proc_is_mounted: true,
             proc_is_own: true,
             btf: true,
             perf_event_paranoid: Some(2),

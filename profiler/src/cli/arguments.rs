@@ -415,6 +415,16 @@ impl Arguments {
         Self::from_arg_matches(&matches)
     }
 
+    /// Whether the command samples processes.
+    pub(super) fn samples(&self) -> bool {
+        matches!(self.action, None | Some(Action::Record(_) | Action::Agent(_) | Action::Live(_)))
+    }
+
+    /// Whether the command reads `/proc` of other processes.
+    pub(super) fn reads_processes(&self) -> bool {
+        self.samples() || matches!(self.action, Some(Action::Doctor { .. }))
+    }
+
     /// A builder with the settings of the arguments; `None` if they select no target.
     pub(super) fn builder(&self) -> Option<Builder> {
         self.sampling.builder(&self.target, &self.view.symbols)

@@ -18,10 +18,16 @@ use super::{
     shape::ShapeArguments,
     signals, summary,
 };
-use crate::{Profiler, sandbox};
+use crate::{Profiler, proc_mount::ProcMount, sandbox};
 
 /// Runs the command that the arguments select, and returns the exit code.
 pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
+    if arguments.reads_processes() {
+        ProcMount::replace();
+    }
+    if arguments.samples() {
+        ProcMount::check()?;
+    }
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
         Some(Action::List { pattern }) => {

@@ -61,6 +61,7 @@ impl Situation {
             ErrorKind::PermissionDenied(operation) => {
                 Some(self.remedy_for_refusal(operation, &self.recommended()))
             }
+            ErrorKind::Unsupported if !self.proc_is_own => Some(Remedy::MountProc),
             ErrorKind::Unsupported if self.kernel < MIN_KERNEL => Some(Remedy::NewerKernel),
             ErrorKind::Unsupported if !self.btf => Some(Remedy::KernelWithBtf),
             ErrorKind::NoSuchTarget if !self.proc_is_own => Some(Remedy::MountProc),
@@ -154,6 +155,7 @@ pub(super) mod tests {
             kernel: KernelRelease { major: 6, minor: 12 },
             capabilities,
             bounding: capabilities,
+            proc_is_mounted: true,
             proc_is_own: true,
             btf: true,
             perf_event_paranoid: Some(2),
@@ -263,6 +265,7 @@ pub(super) mod tests {
         assert_eq!(inside.remedy(ErrorKind::NoSuchFile), None);
         let foreign = Situation { proc_is_own: false, ..inside };
         assert_eq!(foreign.remedy(ErrorKind::NoSuchTarget), Some(Remedy::MountProc));
+        assert_eq!(foreign.remedy(ErrorKind::Unsupported), Some(Remedy::MountProc));
     }
 
     #[test]

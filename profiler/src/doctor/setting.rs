@@ -101,7 +101,11 @@ fn proc(situation: &Situation) -> Finding {
     if situation.proc_is_own {
         return Finding::ok(NAME, "of this pid namespace");
     }
-    let observed = "of another pid namespace, ids mean other processes there";
+    let observed = if situation.proc_is_mounted {
+        "of another pid namespace, ids mean other processes there"
+    } else {
+        "not mounted"
+    };
     Finding::missing(NAME, observed, Remedy::MountProc)
 }
 
@@ -199,6 +203,7 @@ mod tests {
         let nested = Situation {
             in_pid_namespace: true,
             in_user_namespace: true,
+            proc_is_mounted: true,
             proc_is_own: false,
             ..root_with(Capability::ALL)
         };

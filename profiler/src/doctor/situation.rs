@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
+    proc_mount::ProcMount,
     sampler::ebpf::{INITIAL_PID_NAMESPACE, btf::Btf},
     sys::{
         capability::{Capabilities, Capability},
@@ -37,6 +38,8 @@ pub struct Situation {
     pub in_user_namespace: bool,
     /// Whether the process is inside a nested PID namespace.
     pub in_pid_namespace: bool,
+    /// Whether a proc file system is mounted on `/proc`.
+    pub proc_is_mounted: bool,
     /// Whether `/proc` belongs to the process's PID namespace.
     pub proc_is_own: bool,
     /// Whether a seccomp filter decides on system calls.
@@ -87,7 +90,7 @@ impl Situation {
     #[must_use]
     pub fn current() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let own_pid = rustix::process::getpid().as_raw_pid().to_string();
+        let proc = ProcMount::current();
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock);
         let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
         Self {
@@ -97,7 +100,8 @@ impl Situation {
             bounding: Capabilities::bounding_from_status(&status),
             in_user_namespace: is_other_namespace("user", INITIAL_USER_NAMESPACE),
             in_pid_namespace: is_other_namespace("pid", INITIAL_PID_NAMESPACE),
-            proc_is_own: fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own_pid)),
+            proc_is_mounted: proc != ProcMount::Missing,
+            proc_is_own: proc == ProcMount::Own,
             seccomp_filter: has_seccomp_filter(&status),
             locked_down: lockdown.contains("[confidentiality]"),
             btf: Path::new(Btf::PATH).exists(),

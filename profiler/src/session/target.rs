@@ -22,6 +22,7 @@ use rustix::{
 use super::{Settings, named_process};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
+    proc_mount::ProcMount,
     sampler::Filter,
     sys::command::GatedCommand,
 };
@@ -185,6 +186,7 @@ impl TargetWatch {
 
 /// Resolves the target. Forks the process of a command.
 pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
+    ProcMount::check()?;
     let children = settings.follows_children();
     match &settings.target {
         Target::Pid(pid) => processes(proc, &[*pid], children),

@@ -3,7 +3,10 @@
 use std::{fs, process::Command};
 
 use profiler::{ErrorKind, Profiler, Target};
-use profiler_tests::{Workload, profiler, run_beside_others, run_command, skip_on_this_machine, wait_until};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, skip_on_this_machine,
+    wait_until,
+};
 
 #[test]
 fn a_missing_process_is_an_error_with_its_pid() {
@@ -38,6 +41,56 @@ fn a_zombie_is_an_error_with_that_reason() {
     for run in runs {
         assert_eq!(run.code(), 1);
         assert!(run.stderr.contains("has ended"), "{}", run.stderr);
+    }
+}
+
+/// A script in a PID namespace of its own, whose `/proc` is that of the namespace around it. `$0` is the profiler.
+fn in_pid_namespace(script: &str) -> Outcome {
+    let mut command = Command::new("unshare");
+    let profiler = profiler(&[]);
+    command.args(["--pid", "--fork", "--mount", "sh", "-c", script]).arg(profiler.get_program());
+    run_command(&mut command)
+}
+
+/// The workload of the scripts.
+const SHARES: &str = "../target/workloads/shares";
+
+#[test]
+fn ids_mean_processes_of_the_own_pid_namespace_whatever_proc_is_mounted() {
+    let Some(_lock) = run_beside_others() else { return };
+    let shares = profiler_tests::file(SHARES);
+    for mounts in ["true", "umount --lazy /proc"] {
+        for target in ["-p $pid", "-t $pid", "--process shares", "-a"] {
+            let run = in_pid_namespace(&format!(
+                "{mounts}; {} 600 < /dev/zero > /dev/null & pid=$!; $0 {target} -d 1; code=$?; kill $pid; exit $code",
+                shares.display()
+            ));
+            assert_eq!(run.code(), 0, "{mounts}, {target}: {}", run.stderr);
+            let stacks = FoldedStacks::parse(&run.stdout);
+            assert!(stacks.count(|stack| stack.comm == "shares" && stack.has("alpha")) > 0, "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_proc_of_another_pid_namespace_that_cannot_be_replaced_is_an_error_with_the_remedy() {
+    let Some(_lock) = run_beside_others() else { return };
+    let without_mounts = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin $0";
+    for (mounts, message) in [
+        ("true", "`/proc` is of another pid namespace: ids mean other processes there"),
+        ("umount --lazy /proc", "`/proc` is not mounted"),
+    ] {
+        for command in [
+            "-p 1 -d 1",
+            "-a -d 1",
+            "record -p 1 --trigger 'cpu > 90%' -o /tmp/%n.profile",
+            "agent --write-dir /tmp -d 1",
+        ] {
+            let run = in_pid_namespace(&format!("{mounts}; exec {without_mounts} {command}"));
+            assert_eq!(run.code(), 1, "{command}: {run:?}");
+            assert!(run.stderr.contains(message), "{command}: {}", run.stderr);
+            assert!(run.stderr.contains("mount -t proc proc /proc"), "{command}: {}", run.stderr);
+        }
     }
 }
 
