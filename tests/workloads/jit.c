@@ -13,7 +13,15 @@
  *   huge       ten gigabytes of zeros behind the right lines
  *   symlink    a link to /etc/shadow
  *   device     a link to /dev/zero
- *   fifo       a FIFO without a writer */
+ *   fifo       a FIFO without a writer
+ *
+ * argv[3] selects the memory of the code:
+ *   anonymous  a private mapping    (default)
+ *   memfd      a memory file (memfd_create(2)) that is mapped twice, as in Erlang, QEMU and .NET
+ *   shm        an unlinked file in /dev/shm
+ *   unlinked   an unlinked file in /tmp
+ *   file       a regular file in /tmp */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -30,13 +38,47 @@ static char map_path[64];
 
 static void remove_map(void) { unlink(map_path); }
 
-static char *generate(void) {
-    char *code = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static char code_path[64];
+
+static void remove_code(void) { unlink(code_path); }
+
+/* A file for the code; -1 for none. */
+static int code_file(const char *memory) {
+    if (strcmp(memory, "anonymous") == 0)
+        return -1;
+    if (strcmp(memory, "memfd") == 0)
+        return memfd_create("vmem", MFD_CLOEXEC);
+    const char *folder = strcmp(memory, "shm") == 0 ? "/dev/shm" : "/tmp";
+    snprintf(code_path, sizeof code_path, "%s/jit-code-%d", folder, getpid());
+    int file = open(code_path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file < 0)
+        exit(1);
+    if (strcmp(memory, "file") == 0)
+        atexit(remove_code);
+    else
+        remove_code();
+    return file;
+}
+
+static char *map_code(int file, int protection) {
+    int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    char *code = mmap(NULL, MAPPING_BYTES, protection, flags, file, 0);
     if (code == MAP_FAILED)
         exit(1);
+    return code;
+}
+
+static char *generate(const char *memory) {
+    int file = code_file(memory);
+    if (file >= 0 && ftruncate(file, MAPPING_BYTES) != 0)
+        exit(1);
+    char *code = map_code(file, PROT_READ | PROT_WRITE);
     memcpy(code, CODE, sizeof CODE);
     memcpy(code + COLD_OFFSET, CODE, sizeof CODE);
-    mprotect(code, MAPPING_BYTES, PROT_READ | PROT_EXEC);
+    if (file < 0)
+        mprotect(code, MAPPING_BYTES, PROT_READ | PROT_EXEC);
+    else
+        code = map_code(file, PROT_READ | PROT_EXEC);
     __builtin___clear_cache(code, code + MAPPING_BYTES);
     return code;
 }
@@ -102,7 +144,7 @@ static void run(const char *code) {
 }
 
 int main(int argc, char **argv) {
-    const char *code = generate();
+    const char *code = generate(argc > 3 ? argv[3] : "anonymous");
     write_map(code, argc > 2 ? argv[2] : "lower");
     ready(argc, argv);
     run(code);

@@ -48,6 +48,7 @@ mod file_version;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
+mod jit_directories;
 pub mod kubernetes;
 mod mapped_files;
 pub mod maps;

@@ -77,7 +77,7 @@ pub struct Identity {
     /// The path of the program, as `/proc/PID/exe` shows it.
     pub executable: Option<PathBuf>,
     /// The variables of the initial environment in [`JIT_DIRECTORY_VARIABLES`] (`NAME=VALUE`, each terminated by a zero
-    /// byte); empty when it cannot be read.
+    /// byte), with absolute paths; empty when it cannot be read.
     pub environment: Vec<u8>,
     /// The name of its service in the initial environment, at most 200 bytes: a claim of the process. `None` in a
     /// capture, and without the feature `pods`. [`Process::service_name`] has the name that counts.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
-    kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
+    jit_directories, kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
 };
 #[cfg(feature = "pods")]
 use crate::{kubernetes::KnownNames, process_context::published_service_name, service_name::service_name_of};
@@ -90,7 +90,7 @@ impl ProcessReader {
             start_ticks,
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
             executable: self.proc.executable(pid).ok(),
-            environment: jit_directory_variables(&environment),
+            environment: self.jit_directories(pid, &environment),
             #[cfg(feature = "pods")]
             service_name: service_name_of(&environment),
             #[cfg(not(feature = "pods"))]
@@ -100,6 +100,18 @@ impl ProcessReader {
             container,
             root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),
         })
+    }
+
+    /// The variables with the directories of JIT files. A relative one is below the working directory.
+    fn jit_directories(&self, pid: u32, environment: &[u8]) -> Vec<u8> {
+        let variables = jit_directory_variables(environment);
+        if jit_directories::are_absolute(&variables) {
+            return variables;
+        }
+        match self.proc.working_directory(pid) {
+            Ok(directory) => jit_directories::made_absolute(&variables, &directory),
+            Err(_) => variables,
+        }
     }
 
     #[cfg(feature = "pods")]

@@ -165,10 +165,22 @@ impl ProcFs {
 
     /// The path of the program of a process. A capture has none.
     pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
+        self.link(pid, "exe")
+    }
+
+    /// The working directory of a process, as `/proc/PID/cwd` shows it: a path in its root directory.
+    ///
+    /// # Errors
+    /// The process has ended, or the privilege is missing.
+    pub fn working_directory(&self, pid: u32) -> io::Result<PathBuf> {
+        self.link(pid, "cwd")
+    }
+
+    fn link(&self, pid: u32, name: &str) -> io::Result<PathBuf> {
         if !self.entries.is_live {
             return Err(io::ErrorKind::NotFound.into());
         }
-        self.first_thread(pid, |id| fs::read_link(self.entries.base.join(relative(id, "exe"))))
+        self.first_thread(pid, |id| fs::read_link(self.entries.base.join(relative(id, name))))
     }
 
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by

@@ -87,10 +87,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, MappedFiles, ProcFs, Process, ProcessKey};
+use profiler_processes::{Backing, FileId, MappedFiles, ProcFs, Process, ProcessKey};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
@@ -109,6 +109,7 @@ use self::{
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
     modules::{Modules, tenants::tenant_of},
+    reasons::may_be_jit,
     runtime_events::EventSources,
     runtime_memory::RuntimeMemory,
     symbol::{SymbolHint, Symbolized},
@@ -227,18 +228,22 @@ impl Symbolizer {
             Err(error) => return CodeKey::Unknown(lookup_error_reason(error), address),
         };
         match &mapping.backing {
-            Backing::Jit | Backing::DotnetJit => {
-                let epoch = self.jit_names(process).epoch(time_ns);
-                CodeKey::Jit(process.key, address, epoch)
-            }
+            Backing::Jit | Backing::DotnetJit => self.jit_code_at(process, address, time_ns),
             Backing::Special(_) => CodeKey::Unknown(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => match self.modules.code_at(process, mapping, address) {
                 CodeKey::Module(module, address) if self.modules.is_runtime(module) => {
                     CodeKey::Runtime(process.key, module, address)
                 }
+                CodeKey::Unopened(.., reason) if may_be_jit(reason) => {
+                    self.jit_code_at(process, address, time_ns)
+                }
                 code => code,
             },
         }
+    }
+
+    fn jit_code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
+        CodeKey::Jit(process.key, address, self.jit_names(process).epoch(time_ns))
     }
 
     /// The functions at the code of `process`, innermost first, or the reason for which there is no symbol.
@@ -260,23 +265,39 @@ impl Symbolizer {
             CodeKey::Runtime(_, module, address) => {
                 self.look_up_in_runtime(process, module, address, time_ns)
             }
-            CodeKey::Jit(_, address, _) => SymbolizedCode {
-                kind: self.jit_names(process).kind(address, time_ns),
-                module: None,
-                address: ElfAddress(address.0),
-                names: self.symbolize_jit(process, address, time_ns),
-                hint: SymbolHint::default(),
-            },
-            CodeKey::Unopened(file, offset, reason) => {
-                let module = self.modules.unopened_path(file).map(|path| (path, Arc::default()));
-                SymbolizedCode {
-                    module,
-                    ..SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(offset.0), reason)
-                }
-            }
+            CodeKey::Jit(_, address, _) => self.look_up_jit(process, address, time_ns),
+            CodeKey::Unopened(file, offset, reason) => self.unopened(file, offset, reason),
             CodeKey::Unknown(reason, address) => {
                 SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(address.0), reason)
             }
+        }
+    }
+
+    /// Looks up JIT code, which can be in a file (memfd_create(2), shm_open(3), a temporary file). Code of a file without an entry
+    /// is that of the file.
+    fn look_up_jit(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> SymbolizedCode {
+        let names = self.symbolize_jit(process, address, time_ns);
+        if names.is_err()
+            && let Ok(mapping) = process.find_mapping(address, time_ns)
+            && matches!(mapping.backing, Backing::File { .. })
+            && let CodeKey::Unopened(file, offset, reason) = self.modules.code_at(process, mapping, address)
+        {
+            return self.unopened(file, offset, reason);
+        }
+        SymbolizedCode {
+            kind: self.jit_names(process).kind(address, time_ns),
+            module: None,
+            address: ElfAddress(address.0),
+            names,
+            hint: SymbolHint::default(),
+        }
+    }
+
+    fn unopened(&self, file: FileId, offset: FileOffset, reason: Reason) -> SymbolizedCode {
+        let module = self.modules.unopened_path(file).map(|path| (path, Arc::default()));
+        SymbolizedCode {
+            module,
+            ..SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(offset.0), reason)
         }
     }
 

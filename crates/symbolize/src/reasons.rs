@@ -48,3 +48,16 @@ pub(crate) fn open_error_reason(error: OpenError) -> Reason {
         _ => Reason::FileMissing,
     }
 }
+/// Whether code of a file that cannot be used for this reason can be JIT code: compilers map memory files, files in shared memory
+/// and unlinked files.
+pub(crate) fn may_be_jit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NotElf
+            | Reason::MalformedFile
+            | Reason::FileMissing
+            | Reason::FileNotReadable
+            | Reason::FileReplaced
+            | Reason::NotAFile
+    )
+}

@@ -43,6 +43,26 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
     }
 }
 
+/// Erlang, QEMU and wasmtime compile into memory files, others into shared memory.
+#[test]
+fn jit_code_in_files_is_symbolized_by_perf_maps() {
+    let Some(_lock) = run_beside_others() else { return };
+    for memory in ["memfd", "shm", "unlinked", "file"] {
+        let workload = Workload::start_with("jit", &["600", "lower", memory]);
+        let profile = sample(sample_pid(workload.pid()), SAMPLES);
+        let stacks = FoldedStacks::from_profile(&profile);
+        let [hot, cold] = [HOT, COLD].map(|name| stacks.count(|stack| stack.has(name)));
+        assert!((hot + cold) * 100 > stacks.total() * 95, "{memory}: {stacks:#?}");
+        let chain = stacks.count(|stack| stack.has_chain(&["main", "run", HOT]));
+        assert!(chain * 100 > hot * 95, "{memory}: {stacks:#?}");
+    }
+    let workload = Workload::start_with("jit", &["600", "none", "memfd"]);
+    let profile = sample(sample_pid(workload.pid()), SAMPLES);
+    let stacks = FoldedStacks::from_profile(&profile);
+    let unnamed = stacks.count(|stack| stack.frames.iter().any(|frame| frame.starts_with("[memfd:vmem+0x")));
+    assert!(unnamed * 100 > stacks.total() * 95, "{stacks:#?}");
+}
+
 #[test]
 fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
     let Some(_lock) = run_beside_others() else { return };
