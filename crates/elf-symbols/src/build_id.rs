@@ -60,7 +60,7 @@ pub(crate) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId>
     let notes = sections.iter().filter(|section| section.header().sh_type.get(LE) == elf::SHT_NOTE);
     notes
         .filter_map(|section| {
-            let bytes = section.raw(image, MAX_NOTES_BYTES).ok()?;
+            let bytes = section.read(image, MAX_NOTES_BYTES).ok()?;
             find_in_notes(&bytes, section.header().sh_addralign.get(LE)).ok().flatten()
         })
         .next()

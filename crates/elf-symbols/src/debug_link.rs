@@ -49,7 +49,7 @@ impl Elf {
     }
 
     fn link_section(&self, sections: &Sections, name: &[u8]) -> Option<Vec<u8>> {
-        sections.find(name)?.raw(self.image(), MAX_LINK_BYTES).ok()
+        sections.find(name)?.read(self.image(), MAX_LINK_BYTES).ok()
     }
 }
 

@@ -125,7 +125,7 @@ mod tests {
         let address = address.unwrap_or(ElfAddress(0x1010));
         let Ok(sections) = elf.sections() else { return };
         for kind in [TableKind::Static, TableKind::Dynamic] {
-            if let Ok(Some(table)) = SymbolTable::load(&elf, &sections, kind, &mut { u64::MAX }) {
+            if let Ok(Some(table)) = SymbolTable::load(&elf, &sections, kind, &WorkBudget::default()) {
                 let _ = table.find(&elf, address);
             }
         }

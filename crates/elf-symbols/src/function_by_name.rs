@@ -26,8 +26,8 @@ impl Elf {
                 continue;
             };
             let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
-            let strings = strings.raw(self.image(), MAX_TABLE_BYTES)?;
-            let symbols = table.raw(self.image(), MAX_TABLE_BYTES)?;
+            let strings = strings.read(self.image(), MAX_TABLE_BYTES)?;
+            let symbols = table.read(self.image(), MAX_TABLE_BYTES)?;
             let count = symbols.len() / size_of::<Sym64<LittleEndian>>();
             let (symbols, _) = pod::slice_from_bytes::<Sym64<LittleEndian>>(&symbols, count)
                 .map_err(|()| ParseError::Malformed)?;

@@ -27,6 +27,9 @@ impl<'a> GnuHashTable<'a> {
         else {
             return Ok(None);
         };
+        if section.is_compressed()? {
+            return Err(ParseError::Malformed);
+        }
         let offset = section.header().sh_offset.get(LE);
         let header = (0..3).map(|index| word(image, offset, index)).collect::<Result<Vec<_>, _>>()?;
         let &[buckets, first_symbol, bloom_words] = header.as_slice() else {

@@ -17,7 +17,7 @@
 //! let sections = elf.sections()?;
 //! let budget = Arc::new(WorkBudget::default());
 //!
-//! let table = budget.read_symbols(|left| SymbolTable::load(&elf, &sections, TableKind::Static, left))?;
+//! let table = SymbolTable::load(&elf, &sections, TableKind::Static, &budget)?;
 //! let mut debug_info = DebugInfo::load(&elf, path, &NoDebugFiles, &budget)?;
 //! let address = sections.find(b".text").ok_or("no code")?.address();
 //! if let Some(symbol) = table.map(|table| table.find(&elf, address)).transpose()?.flatten() {

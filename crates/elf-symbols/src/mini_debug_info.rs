@@ -33,7 +33,7 @@ impl Elf {
         if limit == 0 {
             return Err(ParseError::TooLarge);
         }
-        let compressed = section.raw(self.image(), MAX_COMPRESSED_BYTES)?;
+        let compressed = section.read(self.image(), MAX_COMPRESSED_BYTES)?;
         let mut decompressed = Vec::new();
         let result = decompress(&compressed, limit, &mut decompressed);
         budget.spend_section_bytes(decompressed.len() as u64);
@@ -78,7 +78,7 @@ mod tests {
         let inner =
             outer.mini_debug_info(&outer.sections().unwrap(), &WorkBudget::default()).unwrap().unwrap();
         let table =
-            SymbolTable::load(&inner, &inner.sections().unwrap(), TableKind::Static, &mut { u64::MAX })
+            SymbolTable::load(&inner, &inner.sections().unwrap(), TableKind::Static, &WorkBudget::default())
                 .unwrap()
                 .unwrap();
         assert_eq!(table.find(&inner, ElfAddress(0x1108)).unwrap().unwrap().name, b"hidden");

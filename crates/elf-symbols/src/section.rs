@@ -19,6 +19,43 @@ use crate::header::{Header, LE, SectionHeader};
 /// The size of the section name table. Real files have a few dozen names.
 const MAX_NAME_TABLE_BYTES: u64 = 4 << 20;
 
+/// Where the contents of a section are: in the file, or in memory if the file has them compressed.
+#[derive(Debug)]
+pub(crate) struct SectionContent {
+    decompressed: Option<Image>,
+    /// The offsets of the first byte and of the end, in the file or in the decompressed bytes.
+    offsets: Range<u64>,
+}
+
+impl SectionContent {
+    /// The number of bytes, without compression.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.offsets.end - self.offsets.start
+    }
+
+    /// The number of bytes in memory.
+    pub(crate) fn decompressed_bytes(&self) -> u64 {
+        self.decompressed.as_ref().map_or(0, Image::length)
+    }
+
+    /// Reads `size` bytes at `offset` of the contents. `file`: the file of the section.
+    pub(crate) fn read(&self, file: &Image, offset: u64, size: u64) -> Result<Vec<u8>, ParseError> {
+        let start = self.offsets.start.checked_add(offset).ok_or(ParseError::Malformed)?;
+        let is_within = start.checked_add(size).is_some_and(|end| end <= self.offsets.end);
+        if is_within { self.image(file).read(start, size, size) } else { Err(ParseError::Malformed) }
+    }
+
+    /// Reads the string at `offset` of the contents. `file`: the file of the section.
+    pub(crate) fn read_string(&self, file: &Image, offset: u64) -> Result<Vec<u8>, ParseError> {
+        let start = self.offsets.start.checked_add(offset).ok_or(ParseError::Malformed)?;
+        self.image(file).read_string(start, self.offsets.end)
+    }
+
+    fn image<'a>(&'a self, file: &'a Image) -> &'a Image {
+        self.decompressed.as_ref().unwrap_or(file)
+    }
+}
+
 /// The section headers of a file, with the section names.
 #[derive(Debug, Default)]
 pub struct Sections {
@@ -34,7 +71,7 @@ impl Sections {
     pub(crate) fn read(image: &Image, header: &Header) -> Result<Self, ParseError> {
         let headers = header.section_headers(image)?;
         let names = match headers.get(header.section_names as usize) {
-            Some(names) => Section(names).raw(image, MAX_NAME_TABLE_BYTES)?,
+            Some(names) => Section(names).read(image, MAX_NAME_TABLE_BYTES)?,
             None => Vec::new(),
         };
         Ok(Self { headers, names })
@@ -47,7 +84,7 @@ impl Sections {
 
     /// The first section with a type.
     pub(crate) fn find_type(&self, kind: SectionType) -> Option<Section<'_>> {
-        self.iter().find(|section| section.0.sh_type.get(LE) == kind)
+        self.iter().find(|section| section.has_type(kind))
     }
 
     /// The section with an index.
@@ -83,6 +120,10 @@ impl Section<'_> {
         self.0
     }
 
+    pub(crate) fn has_type(&self, kind: SectionType) -> bool {
+        self.0.sh_type.get(LE) == kind
+    }
+
     /// Whether the file contains the bytes of the section.
     pub(crate) fn is_stored(&self) -> bool {
         self.0.sh_type.get(LE) != elf::SHT_NOBITS && self.0.sh_size.get(LE) > 0
@@ -104,15 +145,50 @@ impl Section<'_> {
         self.0.sh_flags.get(LE).contains(elf::SHF_ALLOC | elf::SHF_EXECINSTR)
     }
 
-    /// Reads the bytes of the section as stored, at most `limit`.
-    pub(crate) fn raw(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
-        if !self.is_stored() {
-            return Ok(Vec::new());
+    /// Whether the bytes are compressed as the flag of the section says.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] for a section that is loaded into memory: it cannot be compressed (System V gABI,
+    /// "Section Attribute Flags").
+    pub(crate) fn is_compressed(&self) -> Result<bool, ParseError> {
+        let flags = self.0.sh_flags.get(LE);
+        match flags.contains(elf::SHF_COMPRESSED) {
+            true if flags.contains(elf::SHF_ALLOC) => Err(ParseError::Malformed),
+            is_compressed => Ok(is_compressed),
         }
+    }
+
+    /// Reads the bytes of the section as stored, at most `limit`.
+    fn stored(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
         image.read(self.0.sh_offset.get(LE), self.0.sh_size.get(LE), limit)
     }
 
-    /// Reads the contents, decompressed, at most `limit` bytes.
+    /// Reads the contents of a section that is not one of DWARF, decompressed if its flag says so, at most `limit` bytes.
+    pub(crate) fn read(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
+        if !self.is_stored() {
+            return Ok(Vec::new());
+        }
+        let stored = self.stored(image, limit)?;
+        if self.is_compressed()? { decompress_gabi(&stored, limit) } else { Ok(stored) }
+    }
+
+    /// Locates the contents of a section that is not one of DWARF, and decompresses at most `limit` bytes if its flag
+    /// says so. There is no limit for a section that is not compressed: its bytes stay in the file.
+    pub(crate) fn locate(&self, image: &Image, limit: u64) -> Result<SectionContent, ParseError> {
+        if !self.is_stored() {
+            return Ok(SectionContent { decompressed: None, offsets: 0..0 });
+        }
+        if self.is_compressed()? {
+            let bytes = decompress_gabi(&self.stored(image, limit)?, limit)?;
+            let offsets = 0..bytes.len() as u64;
+            return Ok(SectionContent { decompressed: Some(Image::Memory(bytes)), offsets });
+        }
+        let start = self.0.sh_offset.get(LE);
+        let end = start.checked_add(self.0.sh_size.get(LE)).ok_or(ParseError::Malformed)?;
+        Ok(SectionContent { decompressed: None, offsets: start..end })
+    }
+
+    /// Reads the contents of a section of DWARF, decompressed, at most `limit` bytes.
     pub(crate) fn contents(&self, image: &Image, limit: u64) -> Result<Arc<[u8]>, ParseError> {
         if !self.is_stored() {
             return Ok(Arc::default());
@@ -123,7 +199,8 @@ impl Section<'_> {
         image.read_shared(self.0.sh_offset.get(LE), self.0.sh_size.get(LE), limit)
     }
 
-    /// The contents, decompressed, at most `limit` bytes: a part of the image, unless they are compressed.
+    /// The contents of a section of DWARF, decompressed, at most `limit` bytes: a part of the image, unless they are
+    /// compressed.
     pub(crate) fn content_image(&self, image: &Image, limit: u64) -> Result<Image, ParseError> {
         if let Some(decompressed) = self.decompressed(image, limit)? {
             return Ok(Image::Memory(decompressed));
@@ -135,12 +212,12 @@ impl Section<'_> {
     /// The contents of a compressed section; `None` for another one.
     fn decompressed(&self, image: &Image, limit: u64) -> Result<Option<Vec<u8>>, ParseError> {
         let (offset, size) = (self.0.sh_offset.get(LE), self.0.sh_size.get(LE));
-        if self.0.sh_flags.get(LE).contains(elf::SHF_COMPRESSED) {
-            return decompress_gabi(&self.raw(image, limit)?, limit).map(Some);
+        if self.is_compressed()? {
+            return decompress_gabi(&self.stored(image, limit)?, limit).map(Some);
         }
         let is_gnu_zlib = size >= GNU_ZLIB_HEADER_BYTES as u64
             && image.read(offset, GNU_ZLIB_MAGIC.len() as u64, u64::MAX)? == GNU_ZLIB_MAGIC;
-        if is_gnu_zlib { decompress_gnu_zlib(&self.raw(image, limit)?, limit).map(Some) } else { Ok(None) }
+        if is_gnu_zlib { decompress_gnu_zlib(&self.stored(image, limit)?, limit).map(Some) } else { Ok(None) }
     }
 }
 
@@ -211,18 +288,13 @@ fn decompress(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-    use crate::{elf::Elf, test_file::TestFile};
+    use crate::{
+        elf::Elf,
+        test_file::{TestFile, zlib},
+    };
 
     const TEXT: &[u8] = b"some text, some text, some text";
-
-    fn zlib(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
 
     fn contents(file: TestFile, name: &str, limit: u64) -> Result<Vec<u8>, ParseError> {
         let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
@@ -246,6 +318,29 @@ mod tests {
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 3, 0x19, 0, 0, b'a', b'b', b'c'];
         let compressed = TestFile::with_code().compressed(".zstd", elf::ELFCOMPRESS_ZSTD, 3, &frame);
         assert_eq!(contents(compressed, ".zstd", 100).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn every_section_that_is_compressed_is_read_decompressed() {
+        let id_of = |bytes| Elf::parse(Image::Memory(bytes)).unwrap().build_id().map(ToString::to_string);
+        let notes = TestFile::with_code().build_id(&[0xab; 20]).compress(2, elf::ELFCOMPRESS_ZLIB, zlib);
+        assert_eq!(id_of(notes.bytes()), Some("ab".repeat(20)));
+
+        let link = [&b"x.dbg\0\0\0"[..], &[1, 0, 0, 0]].concat();
+        let link = TestFile::with_code().with(".gnu_debuglink", elf::SHT_PROGBITS, link);
+        let link = Elf::parse(Image::Memory(link.compress(2, elf::ELFCOMPRESS_ZLIB, zlib).bytes())).unwrap();
+        assert_eq!(link.debug_link(&link.sections().unwrap()).unwrap().crc32, 1);
+
+        let names = TestFile::with_code().with(".plain", elf::SHT_PROGBITS, TEXT.to_vec());
+        let names = names.compress_names(elf::ELFCOMPRESS_ZLIB, zlib);
+        assert_eq!(contents(names, ".plain", 100).unwrap(), TEXT);
+    }
+
+    #[test]
+    fn a_section_that_is_loaded_into_memory_cannot_be_compressed() {
+        let flags = elf::SHF_ALLOC | elf::SHF_COMPRESSED;
+        let file = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 31, &zlib(TEXT));
+        assert_eq!(contents(file.section_flags(2, flags), ".zlib", 100), Err(ParseError::Malformed));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Elf {
     pub fn static_probes(&self) -> Result<Vec<StaticProbe>, ParseError> {
         let sections = self.sections()?;
         let Some(section) = sections.find(NOTE_SECTION) else { return Ok(Vec::new()) };
-        let notes = section.raw(self.image(), MAX_NOTES_BYTES)?;
+        let notes = section.read(self.image(), MAX_NOTES_BYTES)?;
         let base = sections.find(BASE_SECTION).map(|section| section.address());
         let align = section.header().sh_addralign.get(LE);
         let notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, align, &notes);

@@ -10,14 +10,21 @@ use object::{
 };
 
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::ParseError;
+use profiler_binary_reader::{ParseError, WorkBudget};
 
-use crate::{elf::Elf, header::LE, section::Sections};
+use crate::{
+    elf::Elf,
+    header::LE,
+    section::{Section, SectionContent, Sections},
+};
 
 type Symbol = Sym64<LittleEndian>;
 
 /// The largest symbol table. Those of browsers with debug information have a few million symbols.
 const MAX_SYMBOLS: u64 = 1 << 23;
+
+/// The largest compressed string table, which is held in memory. That of a browser has a few hundred megabytes.
+const MAX_COMPRESSED_NAME_BYTES: u64 = 512 << 20;
 
 /// The symbols of one read.
 const CHUNK_SYMBOLS: u64 = 8 << 10;
@@ -47,8 +54,8 @@ pub struct SymbolTable {
     /// By address; those of one address by rank.
     functions: Vec<Function>,
     code: CodeRanges,
-    /// The file offsets of the string table.
-    names: Range<u64>,
+    /// The string table.
+    names: SectionContent,
 }
 
 /// The result of a symbol lookup.
@@ -106,16 +113,16 @@ impl Function {
 }
 
 impl SymbolTable {
-    /// Reads a table; `None` when the file has no such table or the table has no functions. `left` is the number of symbols
-    /// that may still be read of all files ([`WorkBudget::read_symbols`](profiler_binary_reader::WorkBudget::read_symbols)).
+    /// Reads a table; `None` when the file has no such table or the table has no functions. Symbols, and the bytes of
+    /// tables that are compressed, are subtracted from `budget`.
     ///
     /// # Errors
-    /// When the section headers are malformed, or a limit is exceeded.
+    /// When the section headers or a compressed table are malformed, or a limit is exceeded.
     pub fn load(
         elf: &Elf,
         sections: &Sections,
         kind: TableKind,
-        left: &mut u64,
+        budget: &WorkBudget,
     ) -> Result<Option<Self>, ParseError> {
         let section_type = match kind {
             TableKind::Static => elf::SHT_SYMTAB,
@@ -124,21 +131,22 @@ impl SymbolTable {
         let Some(section) = sections.find_type(section_type).filter(|section| section.is_stored()) else {
             return Ok(None);
         };
-        let symbols = section.header().sh_size.get(LE) / size_of::<Symbol>() as u64;
-        *left = left.checked_sub(symbols).filter(|_| symbols <= MAX_SYMBOLS).ok_or(ParseError::TooLarge)?;
-        let names = sections.get(section.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
-        let names_start = names.header().sh_offset.get(LE);
-        let names_end =
-            names_start.checked_add(names.header().sh_size.get(LE)).ok_or(ParseError::Malformed)?;
-
+        let names = sections.get(section.header().sh_link.get(LE));
+        let names = names.filter(|names| names.has_type(elf::SHT_STRTAB)).ok_or(ParseError::Malformed)?;
+        let symbols = locate(elf, section, MAX_SYMBOLS * size_of::<Symbol>() as u64, budget)?;
+        let count = symbols.bytes() / size_of::<Symbol>() as u64;
+        budget.read_symbols(|left| {
+            *left = left.checked_sub(count).filter(|_| count <= MAX_SYMBOLS).ok_or(ParseError::TooLarge)?;
+            Ok(())
+        })?;
         let mut loader = Loader {
             elf,
             code: CodeRanges::of_sections(sections),
-            names: names_start..names_end,
+            names: locate(elf, names, MAX_COMPRESSED_NAME_BYTES, budget)?,
             functions: Vec::new(),
             label_names: HashMap::new(),
         };
-        loader.read(section.header().sh_offset.get(LE), symbols)?;
+        loader.read(&symbols, count)?;
         Ok(loader.finish(kind))
     }
 
@@ -229,36 +237,40 @@ impl SymbolTable {
     }
 
     fn name(&self, elf: &Elf, function: &Function) -> Result<Vec<u8>, ParseError> {
-        read_name(elf, &self.names, function.name)
+        self.names.read_string(elf.image(), function.name.into())
     }
 }
 
-fn read_name(elf: &Elf, names: &Range<u64>, name: u32) -> Result<Vec<u8>, ParseError> {
-    let offset = names.start.checked_add(name.into()).ok_or(ParseError::Malformed)?;
-    elf.image().read_string(offset, names.end)
+/// Locates a table. One that is compressed is decompressed within the budget.
+fn locate(
+    elf: &Elf,
+    section: Section<'_>,
+    limit: u64,
+    budget: &WorkBudget,
+) -> Result<SectionContent, ParseError> {
+    let content = section.locate(elf.image(), limit.min(budget.section_bytes_left()))?;
+    budget.spend_section_bytes(content.decompressed_bytes());
+    Ok(content)
 }
 
 /// Reads a table in chunks and keeps the symbols of code.
 struct Loader<'a> {
     elf: &'a Elf,
     code: CodeRanges,
-    names: Range<u64>,
+    names: SectionContent,
     functions: Vec<Function>,
     /// For each label name that was read, whether it is a label of the source.
     label_names: HashMap<u32, bool>,
 }
 
 impl Loader<'_> {
-    fn read(&mut self, offset: u64, symbols: u64) -> Result<(), ParseError> {
+    fn read(&mut self, table: &SectionContent, count: u64) -> Result<(), ParseError> {
         let symbol_bytes = size_of::<Symbol>() as u64;
-        let end = offset.checked_add(symbols * symbol_bytes).ok_or(ParseError::Malformed)?;
-        let mut position = offset;
-        while position < end {
-            let chunk_bytes = (CHUNK_SYMBOLS * symbol_bytes).min(end - position);
-            let chunk = self.elf.image().read(position, chunk_bytes, u64::MAX)?;
+        for first in (0..count).step_by(CHUNK_SYMBOLS as usize) {
+            let chunk_bytes = CHUNK_SYMBOLS.min(count - first) * symbol_bytes;
+            let chunk = table.read(self.elf.image(), first * symbol_bytes, chunk_bytes)?;
             let symbols = pod::slice_from_all_bytes::<Symbol>(&chunk).map_err(|()| ParseError::Malformed)?;
             symbols.iter().for_each(|symbol| self.add(symbol));
-            position += chunk_bytes;
         }
         Ok(())
     }
@@ -296,7 +308,7 @@ impl Loader<'_> {
         if self.label_names.len() == MAX_LABEL_NAMES {
             return false;
         }
-        let text = read_name(self.elf, &self.names, name).unwrap_or_default();
+        let text = self.names.read_string(self.elf.image(), name.into()).unwrap_or_default();
         let is_label = !matches!(*text, [] | [b'$', b'a' | b'd' | b't' | b'x'] | [b'$', _, b'.', ..])
             && !text.starts_with(b".L");
         self.label_names.insert(name, is_label);
@@ -338,186 +350,4 @@ impl CodeRanges {
 }
 
 #[cfg(test)]
-mod tests {
-    use elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT};
-    use object::elf::SymbolInfo;
-
-    use profiler_addresses::{FileMapping, RuntimeAddress};
-    use profiler_binary_reader::Image;
-
-    use super::*;
-    use crate::test_file::{TestFile, TestSymbol, function, mapping_at};
-
-    fn found(symbols: &[TestSymbol], address: u64) -> Option<String> {
-        found_in(TestFile::with_code().symbols(elf::SHT_SYMTAB, symbols).bytes(), TableKind::Static, address)
-            .unwrap()
-    }
-
-    fn found_in(file: Vec<u8>, kind: TableKind, address: u64) -> Result<Option<String>, ParseError> {
-        let elf = Elf::parse(Image::Memory(file))?;
-        let Some(table) = SymbolTable::load(&elf, &elf.sections()?, kind, &mut { MAX_SYMBOLS })? else {
-            return Ok(None);
-        };
-        let found = table.find(&elf, ElfAddress(address))?;
-        Ok(found.map(|found| String::from_utf8(found.name).unwrap()))
-    }
-
-    #[test]
-    fn an_address_belongs_to_the_function_that_contains_it() {
-        let symbols = [function("first", 0x1000, 0x10), function("second", 0x1020, 0x10)];
-        assert_eq!(found(&symbols, 0x1000).as_deref(), Some("first"));
-        assert_eq!(found(&symbols, 0x100f).as_deref(), Some("first"));
-        assert_eq!(found(&symbols, 0x1010), None);
-        assert_eq!(found(&symbols, 0x1020).as_deref(), Some("second"));
-        assert_eq!(found(&symbols, 0x1030), None);
-        assert_eq!(found(&symbols, 0xfff), None);
-        assert_eq!(found(&symbols, u64::MAX), None);
-    }
-
-    #[test]
-    fn a_function_inside_another_ends_after_its_size() {
-        let symbols = [function("outer", 0x1000, 0x100), function("inner", 0x1040, 0x10)];
-        assert_eq!(found(&symbols, 0x1048).as_deref(), Some("inner"));
-        assert_eq!(found(&symbols, 0x1050).as_deref(), Some("outer"));
-    }
-
-    #[test]
-    fn a_symbol_without_a_size_extends_to_the_next_one_or_to_the_end_of_the_section() {
-        let symbols =
-            [function("open", 0x1000, 0), function("next", 0x1800, 0x10), function("last", 0x1900, 0)];
-        assert_eq!(found(&symbols, 0x17ff).as_deref(), Some("open"));
-        assert_eq!(found(&symbols, 0x1810), None);
-        assert_eq!(found(&symbols, 0x1fff).as_deref(), Some("last"));
-        assert_eq!(found(&symbols, 0x2000), None);
-    }
-
-    #[test]
-    fn a_symbol_without_a_size_inside_one_with_a_size_is_ignored() {
-        let symbols = [function("whole", 0x1000, 0x100), function("label", 0x1010, 0)];
-        assert_eq!(found(&symbols, 0x1020).as_deref(), Some("whole"));
-    }
-
-    #[test]
-    fn an_export_without_a_size_contains_nothing() {
-        let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &[function("export", 0x1000, 0)]).bytes();
-        assert_eq!(found_in(file, TableKind::Dynamic, 0x1001), Ok(None));
-    }
-
-    #[test]
-    fn the_nearest_global_symbol_is_found_regardless_of_its_size() {
-        let weak = TestSymbol("weak", 0x1030, 8, SymbolInfo::new(STB_WEAK, STT_FUNC));
-        let symbols = [function("first", 0x1010, 0x10), function("second", 0x1020, 0), weak];
-        let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols).bytes();
-        let elf = Elf::parse(Image::Memory(file)).unwrap();
-        let sections = elf.sections().unwrap();
-        let table = SymbolTable::load(&elf, &sections, TableKind::Dynamic, &mut { MAX_SYMBOLS });
-        let table = table.unwrap().unwrap();
-        let start = |found: Result<Option<SymbolMatch>, _>| found.unwrap().map(|found| found.start.0);
-        let nearest = |address| start(table.find_nearest_global(&elf, ElfAddress(address)));
-        assert_eq!(nearest(0x100f), None);
-        assert_eq!(nearest(0x101f), Some(0x1010));
-        assert_eq!(nearest(0x1fff), Some(0x1020));
-        assert_eq!(nearest(0x2000), None, "another section");
-        let beginning = |address| start(table.find_start(&elf, ElfAddress(address)));
-        assert_eq!((beginning(0x1020), beginning(0x1021)), (Some(0x1020), None));
-        assert_eq!(beginning(0x1030), Some(0x1030));
-    }
-
-    #[test]
-    fn the_best_of_several_names_is_chosen_by_the_rules_of_perf() {
-        let kind = |binding, kind| SymbolInfo::new(binding, kind);
-        let at = |name, info| TestSymbol(name, 0x1000, 8, info);
-        let weak = at("weak_but_long", kind(STB_WEAK, STT_FUNC));
-        let local = at("local_and_long", kind(STB_LOCAL, STT_FUNC));
-        let reserved = at("__libc_read_long", kind(STB_GLOBAL, STT_FUNC));
-        let label = at("label_of_no_type", kind(STB_GLOBAL, STT_NOTYPE));
-        let short = at("red", kind(STB_GLOBAL, STT_FUNC));
-        let long = at("read", kind(STB_GLOBAL, STT_FUNC));
-        let all = [weak, local, reserved, label, short, long];
-        assert_eq!(found(&all, 0x1004).as_deref(), Some("read"));
-        assert_eq!(found(&all[..3], 0x1004).as_deref(), Some("__libc_read_long"));
-        assert_eq!(found(&all[..2], 0x1004).as_deref(), Some("local_and_long"));
-        assert_eq!(found(&all[..1], 0x1004).as_deref(), Some("weak_but_long"));
-    }
-
-    #[test]
-    fn labels_of_the_source_are_symbols_and_those_of_the_assembler_are_not() {
-        let label = |name, address| TestSymbol(name, address, 0, SymbolInfo::new(STB_LOCAL, STT_NOTYPE));
-        let labels =
-            [label("_start", 0x1000), label("$x", 0x1004), label("$d.7", 0x1008), label(".L12", 0x100c)];
-        assert_eq!(found(&labels, 0x1010).as_deref(), Some("_start"));
-    }
-
-    #[test]
-    fn symbols_of_data_and_outside_of_code_are_ignored() {
-        let data = TestSymbol("data", 0x1000, 8, SymbolInfo::new(STB_GLOBAL, STT_OBJECT));
-        assert_eq!(found(&[data], 0x1000), None);
-        assert_eq!(found(&[function("elsewhere", 0x9000, 8)], 0x9000), None);
-    }
-
-    #[test]
-    fn a_name_beyond_the_string_table_is_malformed() {
-        let file = TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("f", 0x1000, 8)]);
-        let names_section = 2;
-        let mut short = file.clone();
-        short.set_section_size(names_section, 1);
-        assert_eq!(found_in(short.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
-        let mut oversized = file;
-        oversized.set_section_size(names_section, u64::MAX);
-        assert_eq!(found_in(oversized.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
-    }
-
-    #[test]
-    fn a_table_with_a_wrong_size_allocates_nothing() {
-        let symbols_section = 3;
-        for (size, defect) in [
-            (1 << 20, ParseError::Malformed),
-            (1 << 60, ParseError::TooLarge),
-            (u64::MAX, ParseError::TooLarge),
-        ] {
-            let mut file = TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("f", 0x1000, 8)]);
-            file.set_section_size(symbols_section, size);
-            assert_eq!(found_in(file.bytes(), TableKind::Static, 0x1000), Err(defect), "{size}");
-        }
-    }
-
-    #[test]
-    fn an_entry_takes_sixteen_bytes() {
-        assert_eq!(size_of::<Function>(), 16);
-    }
-
-    #[test]
-    fn tables_are_read_until_the_symbol_limit() {
-        let symbols = [function("f", 0x1000, 8)];
-        let elf = TestFile::with_code().symbols(elf::SHT_SYMTAB, &symbols).bytes();
-        let elf = Elf::parse(Image::Memory(elf)).unwrap();
-        let mut left = 2 * MAX_SYMBOLS;
-        let mut load = || SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut left);
-        assert!(load().unwrap().is_some());
-        let each = 2 * MAX_SYMBOLS - left;
-        left = each;
-        let mut load = || SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut left);
-        assert!(load().unwrap().is_some());
-        assert_eq!(load().unwrap_err(), ParseError::TooLarge);
-    }
-
-    #[test]
-    fn functions_of_the_running_program_are_found() {
-        #[inline(never)]
-        fn marked() -> usize {
-            std::hint::black_box(marked as fn() -> usize) as usize
-        }
-        let elf =
-            Elf::parse(Image::from_file(std::fs::File::open("/proc/self/exe").unwrap()).unwrap()).unwrap();
-        let table =
-            SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut { MAX_SYMBOLS })
-                .unwrap()
-                .unwrap();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let address = RuntimeAddress(marked() as u64);
-        let (start, offset) = mapping_at(&maps, address.0).unwrap();
-        let address = elf.address(FileMapping { start, offset }, address).unwrap();
-        let name = String::from_utf8(table.find(&elf, address).unwrap().unwrap().name).unwrap();
-        assert!(name.contains("marked"), "{name}");
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! A builder of ELF files in memory, valid and invalid, for tests.
 
+use std::{io::Write, sync::Arc};
+
 use object::{
     LittleEndian, U16, U32, U64,
     elf::{
@@ -29,7 +31,11 @@ pub struct TestFile {
     stated_sizes: Vec<(usize, u64)>,
     /// The types of segments that contain a section, the indexes of the segments, the indexes of the sections.
     section_segments: Vec<(ProgramType, usize, usize)>,
+    /// How the section with the names of sections is compressed.
+    compress_names: Option<(elf::CompressionType, Compress)>,
 }
+
+type Compress = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// A symbol: name, address, size, type and binding.
 pub struct TestSymbol(pub &'static str, pub u64, pub u64, pub SymbolInfo);
@@ -76,17 +82,40 @@ impl TestFile {
 
     /// Adds a compressed section (`SHF_COMPRESSED`).
     pub fn compressed(mut self, name: &str, kind: elf::CompressionType, size: u64, data: &[u8]) -> Self {
-        let header = elf::CompressionHeader64 {
-            ch_type: U32::new(LE, kind),
-            ch_reserved: U32::new(LE, 0),
-            ch_size: U64::new(LE, size),
-            ch_addralign: U64::new(LE, 1),
-        };
-        let contents = [bytes_of(&header), data].concat();
-        self.section(name, elf::SHT_PROGBITS, contents);
+        self.section(name, elf::SHT_PROGBITS, compressed(kind, size, data));
         if let Some((header, _)) = self.sections.last_mut() {
             header.sh_flags = U64::new(LE, elf::SHF_COMPRESSED);
         }
+        self
+    }
+
+    /// Compresses a section (`SHF_COMPRESSED`).
+    pub fn compress(
+        mut self,
+        index: usize,
+        kind: elf::CompressionType,
+        compress: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Self {
+        let (header, contents) = &mut self.sections[index];
+        *contents = compressed(kind, contents.len() as u64, &compress(contents));
+        header.sh_size = U64::new(LE, contents.len() as u64);
+        header.sh_flags = U64::new(LE, elf::SHF_COMPRESSED);
+        self
+    }
+
+    /// Compresses the section with the names of sections.
+    pub fn compress_names(
+        mut self,
+        kind: elf::CompressionType,
+        compress: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        self.compress_names = Some((kind, Arc::new(compress)));
+        self
+    }
+
+    /// Changes the flags of a section.
+    pub fn section_flags(mut self, index: usize, flags: SectionFlags) -> Self {
+        self.sections[index].0.sh_flags = U64::new(LE, flags);
         self
     }
 
@@ -210,6 +239,10 @@ impl TestFile {
             header.sh_size = U64::new(LE, names.len() as u64);
             *contents = names;
         }
+        if let Some((kind, compress)) = self.compress_names.take() {
+            let index = self.sections.len() - 1;
+            self = self.compress(index, kind, move |bytes| compress(bytes));
+        }
         let program_offset = size_of::<FileHeader64<LittleEndian>>();
         let section_offset =
             program_offset + self.segments.len() * size_of::<ProgramHeader64<LittleEndian>>();
@@ -262,6 +295,40 @@ impl TestFile {
             e_shstrndx: U16::new(LE, elf::SymbolSection(u16::try_from(self.sections.len() - 1).unwrap())),
         }
     }
+}
+
+/// Bytes behind the header of a compressed section that states their format and decompressed size.
+fn compressed(kind: elf::CompressionType, size: u64, data: &[u8]) -> Vec<u8> {
+    let header = elf::CompressionHeader64 {
+        ch_type: U32::new(LE, kind),
+        ch_reserved: U32::new(LE, 0),
+        ch_size: U64::new(LE, size),
+        ch_addralign: U64::new(LE, 1),
+    };
+    [bytes_of(&header), data].concat()
+}
+
+/// Bytes compressed by zlib.
+pub fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Bytes as one frame of zstd with raw blocks (RFC 8878, section 3.1.1).
+pub fn zstandard(bytes: &[u8]) -> Vec<u8> {
+    const MAX_BLOCK_BYTES: usize = 1 << 16;
+    // A frame header with eight bytes of content size, and no window.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
+    frame.extend((bytes.len() as u64).to_le_bytes());
+    let blocks = bytes.chunks(MAX_BLOCK_BYTES);
+    let last = blocks.len() - 1;
+    for (index, block) in blocks.enumerate() {
+        let header = (block.len() as u32) << 3 | u32::from(index == last);
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.extend(block);
+    }
+    frame
 }
 
 /// The note of a static probe: the addresses of the probe, of `.stapsdt.base` and of the semaphore; provider, name and arguments,

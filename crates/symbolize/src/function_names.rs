@@ -190,8 +190,8 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn add(&mut self, source: SymbolSource, elf: &Arc<Elf>, kind: TableKind) {
-        let load = |left: &mut u64| SymbolTable::load(elf, &elf.sections()?, kind, left);
-        match self.budget.read_symbols(load) {
+        let sections = elf.sections();
+        match sections.and_then(|sections| SymbolTable::load(elf, &sections, kind, self.budget)) {
             Ok(Some(symbols)) => self.add_table(Table { source, elf: Arc::clone(elf), symbols }),
             Ok(None) => {}
             Err(defect) => self.absence = reasons::parse_error_reason(defect),
