@@ -149,8 +149,21 @@ fn a_precompiled_method_has_the_name_that_its_jit_compiled_code_has() {
 
 #[test]
 fn every_precompiled_method_of_the_runtimes_libraries_is_spelled_as_csharp() {
-    const RUNTIME_SPELLINGS: [&str; 10] =
-        ["`", "+", "class ", "unsigned ", "int32", "!!", "!0", ">d__", ">b__", ">g__"];
+    const RUNTIME_SPELLINGS: [&str; 13] = [
+        "`",
+        "+",
+        "class ",
+        "unsigned ",
+        "int32",
+        "!!",
+        "!0",
+        ">d__",
+        ">b__",
+        ">g__",
+        "fnptr ",
+        "_modifier ",
+        "refany",
+    ];
     for mut module in VERSIONS.into_iter().flat_map(libraries) {
         for name in module.precompiled_methods(&HostFiles).unwrap() {
             let converted = csharp_name(&name);

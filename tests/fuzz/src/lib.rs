@@ -224,6 +224,8 @@ pub fn names(bytes: &[u8]) {
     let once = managed::normalize_name(&text).name;
     assert_eq!(managed::normalize_name(&once).name, once);
     let _ = (managed::csharp_name(&once), managed::csharp_name(&text));
+    let event = managed::name_from_event("A.B", "C", &text);
+    assert!(!event.contains("pMT: "));
 }
 
 /// The condition of a trigger. It is read from its own text again; without values, it is unknown.

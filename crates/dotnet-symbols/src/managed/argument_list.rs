@@ -1,10 +1,19 @@
 //! Converts argument lists from the spelling of perf maps to that of the runtime's events.
 //!
-//! The .NET runtime has two printers of signatures. Perf maps use vm/prettyprintsig.cpp. Events use vm/sigformat.cpp,
-//! whose text PerfView and dotnet-trace show: it has no assemblies, and nested types without the types around them.
+//! The .NET runtime has two printers of signatures. Perf maps use inc/formattype.cpp. Events use
+//! utilcode/prettyprintsig.cpp, whose text PerfView and dotnet-trace show: it has no assemblies, and nested types without
+//! the types around them.
+
+use super::argument_order::in_event_order;
 
 /// Appends the argument list `arguments`, as in a perf map, to `out`, as in an event.
 pub(super) fn append_normalized(out: &mut String, arguments: &str) {
+    let mut normalized = String::with_capacity(arguments.len());
+    append_words(&mut normalized, arguments);
+    out.push_str(in_event_order(&normalized).as_ref().unwrap_or(&normalized));
+}
+
+fn append_words(out: &mut String, arguments: &str) {
     let mut rest = arguments;
     let mut after_delimiter = true;
     while let Some(first) = rest.chars().next() {
@@ -51,6 +60,32 @@ fn is_delimiter(character: char) -> bool {
     matches!(character, '(' | ')' | '<' | '>' | '[' | ']' | ',' | '&' | '*' | ' ')
 }
 
+/// Whether a word is the bound of an array: `0...`, `1...5`.
+fn is_bound(word: &str) -> bool {
+    word.contains("...") && word.contains(|c: char| c.is_ascii_digit()) && word.bytes().all(is_in_bound)
+}
+
+fn is_in_bound(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'.' | b'-')
+}
+
+/// Appends a signature of an event without the bounds of its arrays. No other source has them: `int32[1...5,]` is `int32[,]`.
+pub(super) fn append_without_bounds(out: &mut String, signature: &str) {
+    let mut rest = signature;
+    while let Some((before, after)) = rest.split_once('[') {
+        out.push_str(before);
+        out.push('[');
+        let bounds = after.split_once(']').map_or("", |(bounds, _)| bounds);
+        if bounds.contains("...") && bounds.bytes().all(|byte| is_in_bound(byte) || byte == b',') {
+            out.extend(bounds.chars().filter(|c| *c == ','));
+            rest = &after[bounds.len()..];
+        } else {
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+}
+
 fn event_spelling(word: &str) -> &str {
     match word {
         "valuetype" => "value class",
@@ -63,8 +98,9 @@ fn event_spelling(word: &str) -> &str {
         "uint64" => "unsigned int64",
         "native int" => "int",
         "native uint" => "unsigned int",
+        "typedref" => "refany",
         // The bounds of a multidimensional array.
-        "0..." => "",
+        _ if is_bound(word) => "",
         _ => match word.rsplit_once('/') {
             Some((_, nested)) if !nested.is_empty() => nested,
             _ => word,
@@ -95,6 +131,11 @@ mod tests {
             ("([a]B,class C<[d]E>)", "(B,class C<E>)"),
             ("(class A.B`2/Tables<!0,!1>[],!!0)", "(class Tables<!0,!1>[],!!0)"),
             ("(!2[0...,0...],int32[])", "(!2[,],int32[])"),
+            ("(int32[1...5,-2...3],typedref)", "(int32[,],refany)"),
+            (
+                "(valuetype Pt& modreq([System.Private.CoreLib]A.InAttribute),method unmanaged void *(uint8*)*)",
+                "(required_modifier A.InAttribute value class Pt&,fnptr void(unsigned int8*)*)",
+            ),
             ("(class stringent,objects,native integer)", "(class stringent,objects,native integer)"),
             ("(class A/\u{e9}\u{e9},[\u{e9})", "(class \u{e9}\u{e9},[\u{e9})"),
             ("[[[", "[[["),

@@ -13,11 +13,13 @@
 //! normalized names stay unchanged.
 
 mod argument_list;
+mod argument_order;
 mod csharp;
 mod style;
 
 use std::{borrow::Cow, fmt};
 
+use self::argument_list::append_without_bounds;
 pub use self::{csharp::csharp_name, style::NameStyle};
 
 /// The normalized name of a method, and the tier of its code.
@@ -123,10 +125,10 @@ pub fn name_from_event(class: &str, method: &str, signature: &str) -> String {
     let arguments = arguments_start(signature).map_or("", |start| &signature[start..]);
     let mut name = if class.is_empty() { method.to_owned() } else { format!("{class}.{method}") };
     let mut parts = arguments.split(TYPE_ADDRESS);
-    name.push_str(parts.next().unwrap_or_default());
+    append_without_bounds(&mut name, parts.next().unwrap_or_default());
     for part in parts {
         name.push('?');
-        name.push_str(part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()));
+        append_without_bounds(&mut name, part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()));
     }
     name
 }
@@ -291,6 +293,46 @@ mod tests {
         let expected = "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,int*)";
         assert_eq!(name(raw), expected);
         assert_eq!(name("void [a] B::C( /* MT: 0xzz */ int32)"), "a!B.C( /* MT: 0xzz */ int32)");
+    }
+
+    /// What .NET 9 prints for one method in its perf map and in its events.
+    #[test]
+    fn a_method_has_one_name_in_perf_maps_and_in_events() {
+        const IN: &str = "System.Runtime.InteropServices.InAttribute";
+        const CORE: &str = "[System.Private.CoreLib]";
+        for (perf_map, event) in [
+            (
+                "(valuetype Pt& modreq(@IN),int32& modreq(@IN))",
+                "(required_modifier IN value class Pt&,required_modifier IN int32&)",
+            ),
+            (
+                "(int32&,valuetype @System.Span`1<int32>& modreq(@IN))",
+                "(int32&,required_modifier IN value class System.Span`1<int32>&)",
+            ),
+            ("(int32*,void**,method void *(!0,!1),int32)", "(int32*,void**,fnptr void(!0,!1),int32)"),
+            (
+                "(method unmanaged cdecl void *(int32),string)",
+                "(fnptr unmanaged cdecl void(int32),class System.String)",
+            ),
+            (
+                "(method unmanaged void *(int32,uint8*)*,method string *(method int32 *()))",
+                "(fnptr void(int32,unsigned int8*)*,fnptr class System.String(fnptr int32()))",
+            ),
+            (
+                "(method int32& modreq(@IN) *(int32&,string& modreq(@A.OutAttribute)),int64)",
+                "(fnptr required_modifier IN int32&(int32&,required_modifier A.OutAttribute class System.String&),int64)",
+            ),
+            (
+                "(int32,typedref,int32[0...,0...],int32[0...,0...][],native int,native uint,object,char)",
+                "(int32,refany,int32[,],int32[,][],int,unsigned int,class System.Object,wchar)",
+            ),
+        ] {
+            let perf_map = perf_map.replace("IN", IN).replace('@', CORE);
+            let event = event.replace("IN", IN);
+            let from_event =
+                format!("app!{}", name_from_event("A.B", "C", &format!("instance void  {event}")));
+            assert_eq!(name(&format!("instance void [app] A.B::C{perf_map}[QuickJitted]")), from_event);
+        }
     }
 
     #[test]

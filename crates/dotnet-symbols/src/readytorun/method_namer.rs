@@ -129,6 +129,10 @@ impl MethodNamer<'_> {
                 self.push_full_name(out, to)?;
                 out.push('&');
             }
+            Type::Array(element, Some(1)) => {
+                self.push_full_name(out, element)?;
+                out.push_str("[*]");
+            }
             Type::Array(element, rank) => {
                 self.push_full_name(out, element)?;
                 push_dimensions(out, *rank);
@@ -136,7 +140,12 @@ impl MethodNamer<'_> {
             Type::Modified { of, .. } => self.push_full_name(out, of)?,
             Type::Function(function) => {
                 self.push_full_name(out, &function.result)?;
-                self.push_list(out, ['(', ')'], &function.arguments, Self::push_full_name)?;
+                out.push('(');
+                for (index, of) in function.arguments.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    self.push_full_name(out, of)?;
+                }
+                out.push(')');
             }
         }
         Ok(())
@@ -174,19 +183,28 @@ impl MethodNamer<'_> {
                 push_dimensions(out, *rank);
             }
             Type::Modified { required, modifier, of } => {
+                out.push_str(if *required { "required_modifier " } else { "optional_modifier " });
+                self.push_modifier(out, *modifier)?;
+                out.push(' ');
                 self.push_argument(out, of)?;
-                out.push_str(if *required { " modreq(" } else { " modopt(" });
-                let name = self.type_name(*modifier, None)?;
-                push_short_name(out, &name);
-                out.push(')');
             }
             Type::Function(function) => {
-                let _ = write!(out, "method {}", function.convention);
+                let this = if function.is_instance { "instance " } else { "" };
+                let _ = write!(out, "fnptr {this}{}", function.convention);
                 self.push_argument(out, &function.result)?;
-                out.push_str(" *");
                 self.push_arguments(out, function)?;
             }
         }
+        Ok(())
+    }
+
+    fn push_modifier(&mut self, out: &mut String, modifier: Token) -> Result<(), NameError> {
+        if modifier.table == Table::TypeSpec {
+            let of = self.type_of(modifier)?;
+            return self.push_argument(out, &of);
+        }
+        let name = self.type_name(modifier, None)?;
+        push_short_name(out, &name);
         Ok(())
     }
 

@@ -53,8 +53,10 @@ pub(super) struct PrimitiveType {
 /// The signature of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MethodSignature {
-    /// The calling convention with a space after it; empty for the managed one.
+    /// The calling convention as events have it, each word with a space after it; empty for the managed one.
     pub(super) convention: &'static str,
+    /// Whether the first argument, `this`, is not among the arguments.
+    pub(super) is_instance: bool,
     pub(super) result: Type,
     pub(super) arguments: Vec<Type>,
 }
@@ -172,6 +174,7 @@ impl SignatureReader<'_, '_> {
 
     fn read_method(&mut self, depth: u32) -> Result<MethodSignature, ParseError> {
         const IS_GENERIC: u8 = 0x10;
+        const HAS_THIS: u8 = 0x20;
         const SENTINEL: u8 = 0x41;
         let flags = self.bytes.u8()?;
         if flags & IS_GENERIC != 0 {
@@ -186,7 +189,8 @@ impl SignatureReader<'_, '_> {
             }
             arguments.push(self.read_type(depth)?);
         }
-        Ok(MethodSignature { convention: calling_convention(flags), result, arguments })
+        let (convention, is_instance) = (calling_convention(flags), flags & HAS_THIS != 0);
+        Ok(MethodSignature { convention, is_instance, result, arguments })
     }
 
     fn read_token(&mut self) -> Result<Token, ParseError> {
@@ -207,13 +211,16 @@ impl Type {
     }
 }
 
+/// The calling convention (ECMA-335 II.15.3 and II.23.2.1) as utilcode/prettyprintsig.cpp of the runtime writes it. That has
+/// no word for `unmanaged` without a kind.
 fn calling_convention(flags: u8) -> &'static str {
     match flags & 0x0f {
         1 => "unmanaged cdecl ",
         2 => "unmanaged stdcall ",
         3 => "unmanaged thiscall ",
         4 => "unmanaged fastcall ",
-        9 => "unmanaged ",
+        5 => "vararg ",
+        11 => "native vararg ",
         _ => "",
     }
 }

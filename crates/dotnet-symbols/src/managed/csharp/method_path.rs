@@ -42,7 +42,7 @@ pub(super) fn convert_type(name: &str, arguments: &[String]) -> Option<String> {
 }
 
 /// The length of the type name at the front of `text`. It ends at the first character that no type name has.
-pub(super) fn name_length(text: &str) -> Option<usize> {
+pub(in crate::managed) fn name_length(text: &str) -> Option<usize> {
     let mut length = 0;
     let mut begins = true;
     while let Some(next) = text[length..].chars().next() {
@@ -58,6 +58,23 @@ pub(super) fn name_length(text: &str) -> Option<usize> {
         length += next.len_utf8();
     }
     Some(length)
+}
+
+/// The length of the element at the front of a list: up to a comma or a closing bracket outside of brackets. `None` when
+/// brackets do not match.
+pub(super) fn element_length(text: &str) -> Option<usize> {
+    let mut open = Vec::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => open.push(')'),
+            '<' => open.push('>'),
+            '[' => open.push(']'),
+            ',' | ')' | '>' | ']' if open.is_empty() => return Some(at),
+            ')' | '>' | ']' => (open.pop() == Some(c)).then_some(())?,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The length of the bracketed text (`<...>`) at the front of `text`, brackets included.
@@ -135,7 +152,7 @@ mod tests {
             ("A.B`1[C.D`2[System.Int32,E.F]].G.IH<T>.get_Current", Some("A.B<D<int,F>>.G.IH<T>.get_Current")),
             ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<int[]>.Get")),
             ("A.B.C.ID<System.Int32,D.E<T>>.Get", Some("A.B.C.ID<int,E<T>>.Get")),
-            ("A.B.C.ID<System.Int32,D E>.Get", Some("A.B.C.ID<System.Int32,D E>.Get")),
+            ("A.B.C.ID<System.Int32,D E>.Get", Some("A.B.C.ID<int,D E>.Get")),
             ("A.<File>F1a__B+Runner.Run", Some("A.B.Runner.Run")),
             ("<Module>.Main", Some("<Module>.Main")),
             ("A.B`2[System.Int32].C", None),

@@ -18,8 +18,9 @@
 //! * A parameter of a generic type is replaced by its type argument. No source has the type arguments of generic
 //!   methods: their parameters are `T0`, `T1` and so on.
 //!
-//! A name of another shape stays unchanged.
+//! A name of another shape stays unchanged, and so does an argument whose type is not understood.
 
+mod function_pointer;
 mod generated_name;
 mod method_path;
 mod nesting;
@@ -27,6 +28,7 @@ mod type_name;
 
 use std::borrow::Cow;
 
+pub(super) use self::method_path::name_length;
 use self::{method_path::MethodPath, type_name::TypeReader};
 use super::{arguments_start, ends_with_name};
 

@@ -1,10 +1,15 @@
 //! Parses lists of types and converts them to C# spelling.
 //!
-//! The runtime has two spellings: ``value class System.Span`1<unsigned int8>&`` in argument lists, and
-//! ``System.Span`1[System.Byte]`` in the type arguments of generic types. One parser reads both, because no text has
-//! different meanings in the two.
+//! The runtime has two spellings: ``value class System.Span`1<unsigned int8>&`` in argument lists
+//! (utilcode/prettyprintsig.cpp), and ``System.Span`1[System.Byte]`` in the type arguments of generic types
+//! (vm/typestring.cpp). One parser reads both, because no text has different meanings in the two.
+//!
+//! A type that the parser does not understand stays as written, and the others of its list are converted.
 
-use super::method_path;
+use super::{
+    function_pointer::{FunctionPointer, TypeModifier},
+    method_path,
+};
 
 /// Levels of types within types. Compilers emit at most a dozen.
 const MAX_DEPTH: u32 = 32;
@@ -18,11 +23,19 @@ pub(super) struct TypeReader<'a> {
     /// The type arguments that replace the parameters `!0`, `!1` of the declaring type.
     type_arguments: &'a [String],
     writable_bytes: usize,
+    /// Whether a limit was exceeded. Then nothing of the text is converted.
+    is_exhausted: bool,
+}
+
+/// A type in C# spelling, with its modifiers.
+struct ConvertedType {
+    text: String,
+    modifiers: Vec<TypeModifier>,
 }
 
 impl<'a> TypeReader<'a> {
     pub(super) fn new(text: &'a str, type_arguments: &'a [String]) -> Self {
-        Self { rest: text, type_arguments, writable_bytes: MAX_WRITTEN_BYTES }
+        Self { rest: text, type_arguments, writable_bytes: MAX_WRITTEN_BYTES, is_exhausted: false }
     }
 
     /// Parses the types up to the closing bracket of the list.
@@ -44,61 +57,112 @@ impl<'a> TypeReader<'a> {
             return Some(types);
         }
         loop {
-            types.push(self.parse_type(depth)?);
+            types.push(self.parse_or_copy_type(close, depth)?);
             if self.take_char(close) {
                 return Some(types);
             }
             self.take(",").then_some(())?;
+            // Lists of function pointers in type arguments have a space.
+            let _ = self.take(" ");
         }
     }
 
-    fn parse_type(&mut self, depth: u32) -> Option<String> {
-        let depth = depth.checked_sub(1)?;
-        let mut converted = if self.take("method ") {
-            self.parse_function_pointer(depth)?
-        } else {
-            self.parse_element(depth)?
-        };
-        loop {
-            if self.take("&") {
-                converted = format!("ref {}", converted.trim_start_matches("ref "));
-            } else if self.take("*") {
-                converted.push('*');
-            } else if self.is_at_dimensions() {
-                let (dimensions, after) = self.rest.split_at(self.rest.find(']')? + 1);
-                converted.push_str(dimensions);
-                self.rest = after;
-            } else if self.take(" modreq(") || self.take(" modopt(") {
-                let (modifier, after) = self.rest.split_once(')')?;
-                self.rest = after;
-                if let Some(referred) =
-                    converted.strip_prefix("ref ").filter(|_| modifier.ends_with("InAttribute"))
-                {
-                    converted = format!("in {referred}");
-                }
-            } else {
-                break;
-            }
-            self.writable_bytes = self.writable_bytes.checked_sub(converted.len())?;
+    /// Parses a type that a comma or the end of the list follows, or else copies the text up to there.
+    fn parse_or_copy_type(&mut self, close: char, depth: u32) -> Option<String> {
+        let start = self.rest;
+        let parsed = self.parse_type(depth).filter(|_| self.rest.starts_with([',', close]));
+        if parsed.is_some() || self.is_exhausted {
+            return parsed.map(|parsed| parsed.in_parameter());
         }
-        self.writable_bytes = self.writable_bytes.checked_sub(converted.len())?;
+        let (unknown, after) = start.split_at(method_path::element_length(start)?);
+        self.rest = after;
+        self.spend(unknown.len())?;
+        (!unknown.is_empty()).then(|| unknown.to_owned())
+    }
+
+    /// Parses a type. The list in parentheses that can follow it is that of a function pointer (vm/typestring.cpp).
+    fn parse_type(&mut self, depth: u32) -> Option<ConvertedType> {
+        let mut converted = self.parse_without_list(depth)?;
+        while self.take("(") {
+            let function = FunctionPointer::managed(converted.modifiers);
+            let depth = self.deeper(depth)?;
+            let arguments = self.parse_list(')', depth)?;
+            let text = function.convert(arguments, converted.text);
+            converted = self.parse_suffixes(ConvertedType { text, modifiers: Vec::new() })?;
+        }
         Some(converted)
     }
 
-    /// Parses `unmanaged cdecl int32 *(bool)`.
-    fn parse_function_pointer(&mut self, depth: u32) -> Option<String> {
-        let convention = if self.take("unmanaged ") { " unmanaged" } else { "" };
-        let _ = ["cdecl ", "stdcall ", "thiscall ", "fastcall "].into_iter().any(|kind| self.take(kind));
-        let result = self.parse_type(depth)?;
-        self.take(" *(").then_some(())?;
-        let mut types = self.parse_list(')', depth)?;
-        types.push(result);
-        Some(format!("delegate*{convention}<{}>", types.join(",")))
+    fn parse_without_list(&mut self, depth: u32) -> Option<ConvertedType> {
+        let depth = self.deeper(depth)?;
+        for (prefix, is_required) in [("required_modifier ", true), ("optional_modifier ", false)] {
+            if self.take(prefix) {
+                let _ = self.take("value class ") || self.take("class ");
+                let modifier = TypeModifier { name: self.parse_name()?.to_owned(), is_required };
+                self.take(" ").then_some(())?;
+                let mut modified = self.parse_without_list(depth)?;
+                modified.modifiers.insert(0, modifier);
+                return Some(modified);
+            }
+        }
+        let text = if self.take("fnptr ") {
+            self.parse_function_pointer("(", depth)?
+        } else if self.take("method ") {
+            self.parse_function_pointer(" *(", depth)?
+        } else {
+            self.parse_element(depth)?
+        };
+        self.parse_suffixes(ConvertedType { text, modifiers: Vec::new() })
+    }
+
+    fn parse_suffixes(&mut self, mut converted: ConvertedType) -> Option<ConvertedType> {
+        loop {
+            if self.take("&") {
+                converted = converted.with_modifiers_in_text();
+                converted.text = format!("ref {}", converted.text.trim_start_matches("ref "));
+            } else if self.take("*") {
+                converted = converted.with_modifiers_in_text();
+                converted.text.push('*');
+            } else if self.is_at_dimensions() {
+                converted = converted.with_modifiers_in_text();
+                let (dimensions, after) = self.rest.split_at(self.rest.find(']')? + 1);
+                converted.text.extend(dimensions.chars().filter(|c| matches!(c, '[' | ',' | ']')));
+                self.rest = after;
+            } else if self.take(" pinned") {
+                // Variables alone are pinned.
+            } else if self.rest.starts_with(" modreq(") || self.rest.starts_with(" modopt(") {
+                let is_required = self.rest.starts_with(" modreq(");
+                let (modifier, after) = self.rest[" modreq(".len()..].split_once(')')?;
+                self.rest = after;
+                converted.modifiers.insert(0, TypeModifier { name: modifier.to_owned(), is_required });
+            } else {
+                self.spend(converted.text.len())?;
+                return Some(converted);
+            }
+            self.spend(converted.text.len())?;
+        }
+    }
+
+    /// Parses `unmanaged cdecl int32(bool)` as in events, or `unmanaged cdecl int32 *(bool)` as in perf maps.
+    fn parse_function_pointer(&mut self, open: &str, depth: u32) -> Option<String> {
+        let convention = FunctionPointer::parse_convention(&mut self.rest);
+        let result = self.parse_without_list(depth)?;
+        self.take(open).then_some(())?;
+        let function = convention.with_modifiers(result.modifiers);
+        let arguments = self.parse_list(')', depth)?;
+        Some(function.convert(arguments, result.text))
     }
 
     /// Parses a type without its suffixes: `&`, `*`, array dimensions, modifiers.
     fn parse_element(&mut self, depth: u32) -> Option<String> {
-        let _ = self.take("value class ") || self.take("class ");
+        // A type in its native layout, and a type specification in place of a class.
+        let _ = self.take("native ");
+        while self.take("value class ") || self.take("class ") {}
+        if self.rest.starts_with("[module#") {
+            let (_, after) = self.rest.split_once(']')?;
+            self.rest = after;
+            return Some("?".to_owned());
+        }
         if self.take("!!") {
             return Some(format!("T{}", self.parse_number()?));
         }
@@ -121,6 +185,17 @@ impl<'a> TypeReader<'a> {
         convert_type(name, &arguments)
     }
 
+    fn deeper(&mut self, depth: u32) -> Option<u32> {
+        self.is_exhausted |= depth == 0;
+        depth.checked_sub(1)
+    }
+
+    fn spend(&mut self, bytes: usize) -> Option<()> {
+        self.is_exhausted |= bytes > self.writable_bytes;
+        self.writable_bytes = self.writable_bytes.checked_sub(bytes)?;
+        Some(())
+    }
+
     fn parse_name(&mut self) -> Option<&'a str> {
         let end = method_path::name_length(self.rest)?;
         let (name, after) = self.rest.split_at(end);
@@ -135,8 +210,12 @@ impl<'a> TypeReader<'a> {
         number.parse().ok()
     }
 
+    /// Whether the dimensions of an array follow: `[,]`, `[*]`, or with bounds `[1...5,0...]`.
     fn is_at_dimensions(&self) -> bool {
-        self.rest.starts_with("[]") || self.rest.starts_with("[,")
+        let Some((dimensions, _)) = self.rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
+            return false;
+        };
+        dimensions.bytes().all(|byte| byte.is_ascii_digit() || b",.-*?".contains(&byte))
     }
 
     fn take(&mut self, text: &str) -> bool {
@@ -151,6 +230,24 @@ impl<'a> TypeReader<'a> {
 
     fn take_char(&mut self, character: char) -> bool {
         self.take(character.encode_utf8(&mut [0; 4]))
+    }
+}
+
+impl ConvertedType {
+    fn with_modifiers_in_text(mut self) -> Self {
+        // A modifier of an element says nothing about the parameter.
+        self.modifiers.clear();
+        self
+    }
+
+    /// The text of a parameter: `in`, `out` and `ref readonly` references have modifiers.
+    fn in_parameter(self) -> String {
+        let is_marked = |name| self.modifiers.iter().any(|one| one.is_required && one.name.ends_with(name));
+        match self.text.strip_prefix("ref ") {
+            Some(referred) if is_marked("InteropServices.InAttribute") => format!("in {referred}"),
+            Some(referred) if is_marked("InteropServices.OutAttribute") => format!("out {referred}"),
+            _ => self.text,
+        }
     }
 }
 
@@ -190,7 +287,7 @@ fn keyword(name: &str) -> Option<&'static str> {
         "System.String" => "string",
         "System.Object" => "object",
         "System.Void" => "void",
-        "refany" => "TypedReference",
+        "refany" | "typedref" | "System.TypedReference" => "TypedReference",
         _ => return None,
     })
 }
@@ -239,7 +336,7 @@ mod tests {
             ("value class A.B& modreq(System.Runtime.InteropServices.InAttribute))", "in B"),
             ("int32 modopt(System.Runtime.CompilerServices.IsLong),int32*)", "int int*"),
             ("method int32 *(bool,class System.String))", "delegate*<bool,string,int>"),
-            ("method unmanaged cdecl void *()*)", "delegate* unmanaged<void>*"),
+            ("method unmanaged cdecl void *()*)", "delegate* unmanaged[Cdecl]<void>*"),
             ("value class ?,...)", "? ..."),
             (
                 "System.Func`2<int32,System.String>,Interop+Sys+SocketEvents)",
@@ -250,21 +347,100 @@ mod tests {
         }
     }
 
+    /// Every element of signatures (ECMA-335 II.23.2.12 and II.23.2.7 to II.23.2.14), as events, perf maps and lists of type
+    /// arguments have it. .NET 9 prints all but those without a C# spelling so.
+    #[test]
+    fn every_element_of_signatures_is_converted() {
+        const IN: &str = "System.Runtime.InteropServices.InAttribute";
+        let modified = |text: &str| text.replace("IN", IN);
+        for (event, perf_map, expected) in [
+            ("required_modifier IN value class Pt&", "value class Pt& modreq(IN)", "in Pt"),
+            ("required_modifier IN int32&", "int32& modreq(IN)", "in int"),
+            (
+                "required_modifier IN value class A`1<int32>&",
+                "value class A`1<int32>& modreq(IN)",
+                "in A<int>",
+            ),
+            (
+                "required_modifier System.Runtime.InteropServices.OutAttribute class System.String&",
+                "class System.String& modreq(System.Runtime.InteropServices.OutAttribute)",
+                "out string",
+            ),
+            ("required_modifier A.IsVolatile int32", "int32 modreq(A.IsVolatile)", "int"),
+            ("optional_modifier A.IsLong int32*", "int32 modopt(A.IsLong)*", "int*"),
+            ("optional_modifier class A.B`1 int32", "int32 modopt(A.B`1)", "int"),
+            ("fnptr void(!0,!1)", "method void *(!0,!1)", "delegate*<__Canon,int,void>"),
+            ("fnptr void()*", "method void *()*", "delegate*<void>*"),
+            ("fnptr int32()[]", "method int32 *()[]", "delegate*<int>[]"),
+            (
+                "fnptr class System.String(fnptr int32())",
+                "method class System.String *(method int32 *())",
+                "delegate*<delegate*<int>,string>",
+            ),
+            (
+                "fnptr fnptr int32(bool)()",
+                "method method int32 *(bool) *()",
+                "delegate*<delegate*<bool,int>>",
+            ),
+            (
+                "fnptr unmanaged cdecl void(int32)",
+                "method unmanaged cdecl void *(int32)",
+                "delegate* unmanaged[Cdecl]<int,void>",
+            ),
+            (
+                "fnptr unmanaged fastcall void()",
+                "method unmanaged fastcall void *()",
+                "delegate* unmanaged[Fastcall]<void>",
+            ),
+            (
+                "fnptr optional_modifier N.CallConvCdecl optional_modifier N.CallConvSuppressGCTransition int32()",
+                "method unmanaged int32 modopt(N.CallConvSuppressGCTransition) modopt(N.CallConvCdecl) *()",
+                "delegate* unmanaged[Cdecl,SuppressGCTransition]<int>",
+            ),
+            (
+                "fnptr required_modifier IN int32&(int32&,required_modifier IN int32&)",
+                "method int32& modreq(IN) *(int32&,int32& modreq(IN))",
+                "delegate*<ref int,in int,ref readonly int>",
+            ),
+            ("fnptr instance void()", "method instance void *()", "delegate*<void>"),
+            ("fnptr vararg void(int32,...)", "method vararg void *(int32,...)", "delegate*<int,...,void>"),
+            ("System.Void(System.Int32, System.String)[]", "System.Void()", "delegate*<int,string,void>[]"),
+            ("refany", "typedref", "TypedReference"),
+            ("int32[,]", "int32[0...,1...7]", "int[,]"),
+            ("int32[1...5,]", "int32[*]", "int[,]"),
+            ("int32[,][]", "int32[0...,0...][]", "int[,][]"),
+            ("value class A.B pinned", "A.B", "B"),
+            ("native value class A.B", "A.B", "B"),
+            ("[module#3, token#02000004]", "[module#3, token#02000004]&", "?"),
+            ("class class A.B`1<int32>", "class A.B`1<int32>", "B<int>"),
+            ("class <UNKNOWN>", "class <UNKNOWN>", "<UNKNOWN>"),
+        ] {
+            let event = format!("int64,{},int64)", modified(event));
+            assert_eq!(list(&event), Some(format!("long {expected} long")), "{event}");
+            let perf_map = modified(perf_map);
+            assert!(list(&format!("{perf_map})")).is_some_and(|found| found != perf_map), "{perf_map}");
+            if perf_map.contains(" modreq(") || perf_map.starts_with("method ") {
+                assert_eq!(list(&format!("{perf_map})")).as_deref(), Some(expected), "{perf_map}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_stays_as_written_among_others() {
+        for (written, expected) in [
+            ("a b)", "a b"),
+            ("int32,!x,int64)", "int !x long"),
+            ("unsigned A,class B`1<!y>)", "unsigned A B<!y>"),
+            ("fnptr <error> void(int32,bool),int32)", "fnptr <error> void(int32,bool) int"),
+            ("class A.B<int32,x y>[])", "B<int,x y>[]"),
+        ] {
+            assert_eq!(list(written).as_deref(), Some(expected), "{written}");
+        }
+    }
+
     #[test]
     fn a_list_of_another_shape_is_not_converted() {
-        for written in [
-            "",
-            "int32",
-            "int32,)",
-            "int32))",
-            "int32]",
-            ",)",
-            "A<int32)",
-            "!x)",
-            "unsigned A)",
-            "a b)",
-            "(int32))",
-        ] {
+        for written in ["", "int32", "int32,)", "int32))", "int32]", ",)", "A<int32)", "a (b)", "x<y)"] {
             assert_eq!(list(written), None, "{written:?}");
         }
     }
