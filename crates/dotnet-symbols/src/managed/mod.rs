@@ -128,9 +128,18 @@ pub fn name_from_event(class: &str, method: &str, signature: &str) -> String {
     append_without_bounds(&mut name, parts.next().unwrap_or_default());
     for part in parts {
         name.push('?');
-        append_without_bounds(&mut name, part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()));
+        append_without_bounds(&mut name, after_address(part));
     }
     name
+}
+
+/// The text after the address that a C library wrote for `%p`: digits with or without `0x`, or `(nil)`.
+fn after_address(text: &str) -> &str {
+    if let Some(after) = text.strip_prefix("(nil)") {
+        return after;
+    }
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    digits.trim_start_matches(|digit: char| digit.is_ascii_hexdigit())
 }
 
 /// Removes the number from `stub<7> Kind<Owner>` or `stub7 Kind<Owner>`.
@@ -332,6 +341,25 @@ mod tests {
             let from_event =
                 format!("app!{}", name_from_event("A.B", "C", &format!("instance void  {event}")));
             assert_eq!(name(&format!("instance void [app] A.B::C{perf_map}[QuickJitted]")), from_event);
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_process_and_bounds_are_not_in_names_of_events() {
+        for (signature, expected) in [
+            ("class System.Object  (pMT: 0x7faf0da082f8,int32)", "MyTree(?,int32)"),
+            ("pMT: 00007faf0da082f8  (pMT: 00007faf0da082f8)", "MyTree(?)"),
+            (
+                "void  (pMT: 0X7FAF0DA082F8&,pMT: 0x7f72f8ea1ec0[],fnptr void(pMT: 0x1f*))",
+                "MyTree(?&,?[],fnptr void(?*))",
+            ),
+            ("void  (class A`1<pMT: 0x7faf0da082f8>,pMT: (nil))", "MyTree(class A`1<?>,?)"),
+            (
+                "void  (int32[1...5,],int32[][0...3],class A`1<int32[]>)",
+                "MyTree(int32[,],int32[][],class A`1<int32[]>)",
+            ),
+        ] {
+            assert_eq!(name_from_event("", "MyTree", signature), expected);
         }
     }
 
