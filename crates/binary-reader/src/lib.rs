@@ -27,6 +27,7 @@
 //! | `loaded_image` | [`LoadedImage`]: an image that is read by address; [`RelativeRelocation`] |
 //! | `cursor` | [`ByteCursor`]: fixed-size and compressed integers |
 //! | `budget` | [`WorkBudget`]: limits of all parsers of a session together |
+//! | `text` | [`text_of`], [`text_of_utf16`]: names with any bytes |
 //! | `segment` | [`Segment`], [`SegmentLayout`]: runtime addresses, file offsets and ELF addresses |
 
 mod budget;
@@ -36,6 +37,7 @@ mod image;
 mod loaded_image;
 mod paged_image;
 mod segment;
+mod text;
 
 pub use budget::{WORK_PER_READ, WorkBudget};
 pub use cursor::ByteCursor;
@@ -44,3 +46,4 @@ pub use image::Image;
 pub use loaded_image::{LoadedImage, RelativeRelocation};
 pub use paged_image::{ByteRange, PagedImage};
 pub use segment::{Segment, SegmentLayout, elf_address};
+pub use text::{text_of, text_of_utf16};

@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 #[cfg(feature = "cpp-demangle")]
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
+use profiler_binary_reader::text_of;
+
 /// The longest name that is returned. Longer ones are truncated.
 const MAX_NAME_BYTES: usize = 16 << 10;
 
@@ -21,11 +23,11 @@ const MAX_CPP_DEPTH_OF_LOCAL_NAMES: u32 = 64;
 #[cfg(feature = "cpp-demangle")]
 const MAX_DEEP_LOCAL_NAMES: usize = 8;
 
-/// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 replaced. C++
+/// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 escaped. C++
 /// names need the feature `cpp-demangle`.
 pub fn demangle(symbol: &[u8]) -> String {
     let symbol = without_version(symbol);
-    let text = String::from_utf8_lossy(symbol);
+    let text = text_of(symbol);
     demangle_rust(&text).or_else(|| demangle_cpp(symbol)).unwrap_or_else(|| truncate_name(text.into_owned()))
 }
 
@@ -66,14 +68,18 @@ fn demangle_cpp(symbol: &[u8]) -> Option<String> {
     Some(name.text)
 }
 
-/// Truncates a name to the maximum length.
+/// Truncates a name to the maximum length. A checksum of the whole name distinguishes those with the same start.
 pub(crate) fn truncate_name(mut text: String) -> String {
-    let mut length = MAX_NAME_BYTES.min(text.len());
+    if text.len() <= MAX_NAME_BYTES {
+        return text;
+    }
+    let end = format!("...{:08x}", crc32fast::hash(text.as_bytes()));
+    let mut length = MAX_NAME_BYTES - end.len();
     while !text.is_char_boundary(length) {
         length -= 1;
     }
     text.truncate(length);
-    text
+    text + &end
 }
 
 /// Accepts text up to the limit and then fails: a short mangled name can expand to a name of exponential length.
@@ -127,12 +133,14 @@ mod tests {
 
     #[test]
     fn invalid_utf_8_is_replaced() {
-        assert_eq!(demangle(b"a\xffb"), "a\u{fffd}b");
+        assert_eq!(demangle(b"a\xffb"), "a\\x{ff}b");
     }
 
     #[test]
     fn long_names_are_truncated() {
         assert_eq!(demangle(&vec![b'a'; 1 << 20]).len(), MAX_NAME_BYTES);
+        let [one, other] = [b"b", b"c"].map(|end| demangle(&[&[b'a'; MAX_NAME_BYTES][..], end].concat()));
+        assert_ne!(one, other, "names with the same start");
         assert!(demangle("ä".repeat(MAX_NAME_BYTES).as_bytes()).len() <= MAX_NAME_BYTES);
         assert!(demangle(&[b"_Z".as_slice(), &vec![b'P'; 1 << 16]].concat()).len() <= MAX_NAME_BYTES);
     }

@@ -50,18 +50,18 @@ impl<'a> Line<'a> {
         let thread = event.thread.map(|thread| profile.thread(thread));
         let process = profile.process(event.process);
         let fields = runtime_event::fields(profile, event);
-        let text = |id| label::printable(profile.string(id));
+        let text = |id| label::escaped(profile.string(id));
         let kubernetes = label::kubernetes_attributes(process);
         Self {
             time_ns: event.time_ns,
             duration_ns: event.duration_ns,
             pid: process.pid,
             tid: thread.map(|thread| thread.tid),
-            thread: thread.map(|thread| label::printable(profile.string(thread.comm))),
+            thread: thread.map(|thread| label::escaped(profile.string(thread.comm))),
             container: process.container.map(text),
             kubernetes: kubernetes.map(|(attribute, name)| (attribute, text(name))).collect(),
             kind: event.kind.name(),
-            name: label::printable(profile.string(event.name)),
+            name: label::escaped(profile.string(event.name)),
             fields: fields.into_iter().map(|(name, value)| (name, Value { profile, value })).collect(),
             stack: event.stack.map(|stack| functions(profile, stack)),
         }
@@ -86,7 +86,7 @@ impl Serialize for Value<'_> {
             FieldValue::Signed(number) => serializer.serialize_i64(number),
             FieldValue::Real(number) if number.is_finite() => serializer.serialize_f64(number),
             FieldValue::Real(_) => serializer.serialize_none(),
-            FieldValue::Text(text) => serializer.serialize_str(&label::printable(self.profile.string(text))),
+            FieldValue::Text(text) => serializer.serialize_str(&label::escaped(self.profile.string(text))),
         }
     }
 }
@@ -151,11 +151,11 @@ mod tests {
     fn an_event_is_an_object_with_escaped_text() {
         let [collection, counter] = &lines(&two_events())[..] else { panic!("two lines") };
         let expected = json!({
-            "time_ns": 5, "duration_ns": 6, "pid": 7, "tid": 8, "thread": "wor ker",
+            "time_ns": 5, "duration_ns": 6, "pid": 7, "tid": 8, "thread": "wor\\u{a}ker",
             "kind": "garbage collection", "name": "Provider/GCStart",
             "fields": {
                 "Depth": u64::MAX, "Signed": i64::MIN, "Real": 0.5, "NotANumber": null, "Infinite": null,
-                "Rea son": " [31m\"\\ ",
+                "Rea\\u{202e}son": "\\u{1b}[31m\"\\\\u{a}",
             },
             "stack": ["main", "leaf"],
         });

@@ -230,7 +230,10 @@ mod tests {
 
     #[test]
     fn lines_are_root_first_and_distinct() {
-        assert_eq!(text(&sample(), OutputOptions::default()), "app;main;read 4\napp;main;work:  3\n");
+        assert_eq!(
+            text(&sample(), OutputOptions::default()),
+            "app;main;read 4\napp;main;work\\u{3b}\\u{1b} 3\n"
+        );
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
         let text = text(&sample(), options);
         let first = text.lines().next().unwrap();
         assert_eq!(first, "no container;app;process 7 (app);thread 8 (worker);main;read_[k] 4");
-        assert!(text.contains("work: _[j] 3"));
+        assert!(text.contains("work\\u{3b}\\u{1b}_[j] 3"));
     }
 
     #[test]

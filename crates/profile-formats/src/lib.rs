@@ -71,7 +71,7 @@ mod write;
 pub use self::pprof::write_aggregated_pprof;
 pub use self::{
     format::{Format, UnknownFormat},
-    label::{frame_label, printable},
+    label::{escaped, frame_label, printable},
     options::OutputOptions,
     write::WriteFormat,
 };

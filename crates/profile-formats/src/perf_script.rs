@@ -154,20 +154,21 @@ pub(super) struct Printed {
 
 impl Printed {
     pub(super) fn of(profile: &Profile, frame: &Frame) -> Self {
-        let name = label::clean(profile.string(frame.name));
+        let name = profile.string(frame.name);
         // A managed name starts with its assembly, which .NET tools show as the module.
         let (module, name, has_assembly) = match name.split_once('!') {
-            Some((assembly, name)) if is_managed(frame) => (Cow::Borrowed(assembly), name.trim(), true),
-            _ => (module(profile, frame), name.trim(), false),
+            Some((assembly, name)) if is_managed(frame) => (Cow::Borrowed(assembly), name, true),
+            _ => (module(profile, frame), name, false),
         };
+        let name = label::name(name);
         let name = match frame.symbolization {
             // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
             Symbolization::Address(_) => name.replacen("+0x", "@0x", 1),
-            Symbolization::Symbol(_) => name.to_owned(),
+            Symbolization::Symbol(_) => name.into_owned(),
         };
         // The last parentheses hold the module.
         let module = in_one_word(&module).replace(['(', ')'], "_");
-        Self { module: or_unknown(module), name: or_unknown(name), has_assembly }
+        Self { module: or_unknown(module), name: without_outer_brackets(name), has_assembly }
     }
 }
 
@@ -175,6 +176,12 @@ impl Printed {
 fn or_unknown(text: String) -> String {
     let is_empty = text.trim_matches(['(', ')', '[', ']']).is_empty();
     if is_empty { "[unknown]".to_owned() } else { text }
+}
+
+/// The name, or the code points of a name of nothing but brackets, which PerfView would remove.
+fn without_outer_brackets(name: String) -> String {
+    let has_only_brackets = name.trim_matches(['(', ')', '[', ']']).is_empty();
+    if has_only_brackets { name.chars().map(label::code_point).collect() } else { name }
 }
 
 /// Whether the frame is JIT or precompiled code.
@@ -241,7 +248,7 @@ mod tests {
              \t            1f00 inner (inlined)\n\
              \t            1f00 std::f(int) (/bin/a_b__c_)\n\
              \t            1f00 Demo.Work(int64) (App)\n\
-             \t            1f00 a b (//anon)\n\
+             \t            1f00 a\\u{a}b (//anon)\n\
              \t            1f00 [unknown] ([unknown])\n\n"
         );
     }
@@ -267,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_brackets_alone_is_unknown() {
-        for name in ["()", "[]", "[()]"] {
+    fn a_name_of_brackets_alone_is_printed_by_code_points() {
+        for (name, expected) in [("()", "\\u{28}\\u{29}"), ("[]", "\\u{5b}\\u{5d}")] {
             let profile = test_profile::folded(&[(&format!("a;{name}"), 1)]);
-            assert!(text(&profile).contains(" 0 [unknown] ([unknown])\n"), "{}", text(&profile));
+            assert!(text(&profile).contains(&format!(" 0 {expected} ([unknown])\n")), "{}", text(&profile));
         }
     }
 

@@ -12,7 +12,7 @@ use profiler_profile::{FieldValue, Profile, RuntimeEvent};
 pub(crate) fn fields<'a>(profile: &'a Profile, event: &RuntimeEvent) -> IndexMap<Cow<'a, str>, FieldValue> {
     let mut fields = IndexMap::with_capacity(event.fields.len());
     for field in &event.fields {
-        if let Entry::Vacant(new) = fields.entry(label::printable(profile.string(field.name))) {
+        if let Entry::Vacant(new) = fields.entry(label::escaped(profile.string(field.name))) {
             new.insert(field.value);
         }
     }
@@ -25,6 +25,6 @@ pub(crate) fn value_text(profile: &Profile, value: FieldValue) -> Cow<'_, str> {
         FieldValue::Unsigned(number) => number.to_string().into(),
         FieldValue::Signed(number) => number.to_string().into(),
         FieldValue::Real(number) => number.to_string().into(),
-        FieldValue::Text(text) => label::printable(profile.string(text)),
+        FieldValue::Text(text) => label::escaped(profile.string(text)),
     }
 }

@@ -99,7 +99,7 @@ impl Frames {
 fn entry(profile: &Profile, frame: &Frame) -> Entry {
     let module = || frame.module.map(|module| profile.module(module).path);
     let file = frame.location.map(|location| location.file).or_else(module);
-    let text = |id| label::printable(profile.string(id)).into_owned();
+    let text = |id| label::escaped(profile.string(id)).into_owned();
     Entry {
         name: text(frame.name),
         file: file.map(text).unwrap_or_default(),

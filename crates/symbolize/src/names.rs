@@ -1,5 +1,7 @@
 //! Stores many names in one allocation.
 
+use profiler_binary_reader::text_of;
+
 /// Bytes of names per source. The perf maps of the largest .NET programs have 20 MB.
 const MAX_BYTES: usize = 24 << 20;
 
@@ -17,9 +19,9 @@ pub(crate) struct Name {
 }
 
 impl Names {
-    /// Adds a name. Invalid UTF-8 is replaced. `None` means that the limit is reached.
+    /// Adds a name. Invalid UTF-8 is escaped. `None` means that the limit is reached.
     pub(crate) fn push(&mut self, name: &[u8]) -> Option<Name> {
-        let name = String::from_utf8_lossy(name);
+        let name = text_of(name);
         if name.len() > MAX_BYTES - self.text.len() {
             return None;
         }
@@ -60,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf_8_is_replaced() {
+    fn invalid_utf_8_is_escaped() {
         let mut names = Names::default();
         let name = names.push(b"a\xff\xfeb").unwrap();
-        assert_eq!(names.get(name), "a\u{fffd}\u{fffd}b");
+        assert_eq!(names.get(name), "a\\x{ff}\\x{fe}b");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
 /// The folded stacks of the known profile, with nanoseconds as counts.
 const KNOWN: [&str; 4] = [
     "app;main;Demo.Program.Main;Demo.Program.Hot 20000000",
-    "app;main;a:b  [31m<script>\"'  5/6 [0] 1.0: x: 10000000",
+    "app;main;a\\u{3b}b\\u{a}\\u{1b}[31m<script>\"'\\u{202e} 5/6 [0] 1.0: x: 10000000",
     "app;main;outer;inlined 20000000",
     "wor_ker_1/2;main;ksys_read 42949672970000000",
 ];

@@ -23,7 +23,7 @@ fn go_tool_pprof_reads_samples_and_time_of_each_function() {
     let expected = [
         (few(2), few(2), "App!Demo.Program.Hot(class System.String)"),
         (few(0), few(2), "App!Demo.Program.Main()"),
-        (few(1), few(1), "a;b  [31m<script>\"'  5/6 [0] 1.0: x:"),
+        (few(1), few(1), "a;b\\u{a}\\u{1b}[31m<script>\"'\\u{202e} 5/6 [0] 1.0: x:"),
         (few(2), few(2), "inlined"),
         (many.clone(), many, "ksys_read"),
         (few(0), all, "main"),

@@ -1,13 +1,12 @@
-//! Reads the UTF-16 strings of EventPipe events and diagnostics messages. Invalid code units are replaced.
+//! Reads the UTF-16 strings of EventPipe events and diagnostics messages. Invalid code units are escaped.
 
-use profiler_binary_reader::{ByteCursor, ParseError};
+use profiler_binary_reader::{ByteCursor, ParseError, text_of_utf16};
 
 /// Reads a string up to a terminating zero, which is consumed too.
 pub(super) fn read_terminated(bytes: &mut ByteCursor<'_>) -> Result<String, ParseError> {
     let units = || bytes.remaining().chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     let length = units().position(|unit| unit == 0).ok_or(ParseError::Malformed)?;
-    let text = char::decode_utf16(units().take(length));
-    let text = text.map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    let text = text_of_utf16(units().take(length));
     bytes.skip(2 * (length + 1));
     Ok(text)
 }
@@ -36,7 +35,7 @@ mod tests {
         assert_eq!(read_terminated(&mut bytes), Ok("a\u{e9}".to_owned()));
         assert_eq!(read_terminated(&mut bytes), Ok(String::new()));
         assert_eq!(read_terminated(&mut bytes), Err(ParseError::Malformed));
-        assert_eq!(terminated(&[0, 0xd8, 0, 0]), Ok("\u{fffd}".to_owned()));
+        assert_eq!(terminated(&[0, 0xd8, 0, 0]), Ok("\\x{d800}".to_owned()));
         assert_eq!(terminated(&[b'a', 0, 0]), Err(ParseError::Malformed));
     }
 

@@ -150,7 +150,7 @@ impl<'a> Schemas<'a> {
 /// The name of the markers of an event: its kind, or its own where the kind says nothing.
 pub(super) fn marker_name<'a>(profile: &'a Profile, event: &RuntimeEvent) -> Cow<'a, str> {
     match event.kind {
-        RuntimeEventKind::Other | RuntimeEventKind::Counter => label::printable(profile.string(event.name)),
+        RuntimeEventKind::Other | RuntimeEventKind::Counter => label::escaped(profile.string(event.name)),
         kind => kind.name().into(),
     }
 }
@@ -187,7 +187,7 @@ fn title_field(kind: RuntimeEventKind) -> Option<&'static str> {
 
 /// The prefix keeps names of targets apart from those that readers know, such as `Network`.
 fn schema_name(profile: &Profile, kind: RuntimeEventKind, name: StringId) -> String {
-    format!("{}: {}", kind.name(), label::printable(profile.string(name)))
+    format!("{}: {}", kind.name(), label::escaped(profile.string(name)))
 }
 
 /// The prefix keeps names of targets apart from those that readers interpret, such as `type` and `cause`.
@@ -251,7 +251,7 @@ mod tests {
                 {
                     "type": kind,
                     "cause": { "time": 2.0, "stack": node },
-                    "_ExceptionType": "System.Format Exception",
+                    "_ExceptionType": "System.Format\\u{1b}Exception",
                     "_type": 1_u64 << 53,
                 },
                 { "type": kind, "_ExceptionType": "NaN", "_type": 1 },

@@ -155,7 +155,7 @@ struct Library {
 
 fn libraries(profile: &Profile) -> Vec<Library> {
     let library = |module: &profiler_profile::Module| {
-        let path = label::printable(profile.string(module.path)).into_owned();
+        let path = label::escaped(profile.string(module.path)).into_owned();
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
         Library {

@@ -101,8 +101,8 @@ impl<'a> Thread<'a> {
     /// A main thread without samples.
     pub(super) fn new(name: &'a str, process_name: &'a str, pid: u32, tid: u32) -> Self {
         Self {
-            name: label::printable(name),
-            process_name: label::printable(process_name),
+            name: label::escaped(name),
+            process_name: label::escaped(process_name),
             process_type: "default",
             is_main_thread: true,
             pid: pid.to_string(),
@@ -288,7 +288,7 @@ impl<'a> Tables<'a> {
     }
 
     fn string(&mut self, text: &'a str) -> usize {
-        self.strings.insert_full(label::printable(text)).0
+        self.strings.insert_full(label::escaped(text)).0
     }
 }
 

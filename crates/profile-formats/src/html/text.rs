@@ -15,11 +15,11 @@ impl<'a> Texts<'a> {
         Self(IndexSet::from([Cow::Borrowed("")]))
     }
 
-    /// The index of a text, escaped by [`printable`](crate::printable).
+    /// The index of a text, [`escaped`](crate::escaped).
     pub(super) fn number(&mut self, text: impl Into<Cow<'a, str>>) -> usize {
         let text = match text.into() {
-            Cow::Borrowed(text) => label::printable(text),
-            Cow::Owned(text) => Cow::Owned(label::printable(&text).into_owned()),
+            Cow::Borrowed(text) => label::escaped(text),
+            Cow::Owned(text) => Cow::Owned(label::escaped(&text).into_owned()),
         };
         self.0.insert_full(text).0
     }
@@ -39,7 +39,7 @@ mod tests {
     fn texts_are_interned_and_escaped() {
         let mut texts = Texts::new();
         assert_eq!(texts.number(""), 0);
-        assert_eq!(texts.number("a;\u{202e}b"), texts.number(String::from("a; b")));
-        assert_eq!(serde_json::to_string(&texts).unwrap(), r#"["","a; b"]"#);
+        assert_eq!(texts.number("a;\u{202e}b"), texts.number(String::from("a;\u{202e}b")));
+        assert_eq!(serde_json::to_string(&texts).unwrap(), r#"["","a;\\u{202e}b"]"#);
     }
 }

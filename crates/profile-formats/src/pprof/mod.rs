@@ -175,11 +175,11 @@ impl Default for Strings<'_> {
 impl<'a> Strings<'a> {
     /// The index of a text, escaped for terminals.
     fn number(&mut self, text: &'a str) -> i64 {
-        integer(self.0.insert_full(label::printable(text)).0 as u64)
+        integer(self.0.insert_full(label::escaped(text)).0 as u64)
     }
 
     fn number_of(&mut self, text: &str) -> i64 {
-        integer(self.0.insert_full(label::printable(text).into_owned().into()).0 as u64)
+        integer(self.0.insert_full(label::escaped(text).into_owned().into()).0 as u64)
     }
 }
 

@@ -149,7 +149,7 @@ fn frames(profile: &Profile, sample: &Sample) -> Vec<FrameTexts> {
 }
 
 fn frame_texts(profile: &Profile, frame: &Frame, container: &Frame) -> FrameTexts {
-    let clean = |text: &str| text.replace(char::is_control, " ");
+    let clean = |text: &str| text.replace('\n', "\\u{a}").replace('\u{1b}', "\\u{1b}");
     let module = container.module.map(|module| profile.module(module));
     let name = match profile.string(frame.name) {
         "" => "[unknown]".to_owned(),

@@ -71,9 +71,9 @@ fn expected_sums(window: &Window) -> Sums {
         let name =
             if event.name == "cpu-clock" { "process_cpu".to_owned() } else { event.name.replace('-', "_") };
         let frames = profile.stack(sample.stack).frames.iter();
-        // The name of a function is written as it is shown in a terminal.
+        // The name of a function is written as it is shown in outputs.
         let name_of =
-            |id| profiler_profile_formats::printable(profile.string(profile.frame(id).name)).into_owned();
+            |id| profiler_profile_formats::escaped(profile.string(profile.frame(id).name)).into_owned();
         let frames = frames.map(|id| name_of(*id)).collect();
         let state = sample.state.map(|state| state.to_string());
         let value = i128::from(sample.value) * i128::from(event.unit_ns().unwrap_or(1));

@@ -3,7 +3,7 @@
 mod schema;
 mod tables;
 
-use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError, text_of};
 
 pub(super) use self::schema::{Table, Token};
 use self::{
@@ -201,7 +201,7 @@ impl Metadata {
     ) -> Result<String, ParseError> {
         let offset = self.tables.cell(image, table, row, column)?;
         let bytes = image.read_string(self.strings.skip(offset.into())?, MAX_NAME_BYTES)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(text_of(&bytes).into_owned())
     }
 
     fn blob(
