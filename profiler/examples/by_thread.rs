@@ -1,5 +1,7 @@
 //! Counts the samples of each thread of a process, then samples the busiest thread alone: `by_thread PID`.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "an example prints what it found")]
+
 use std::{collections::HashMap, env, error::Error, io, time::Duration};
 
 use profiler::{Format, Profiler, Target, WriteFormat as _, profile::ThreadId};

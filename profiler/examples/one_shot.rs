@@ -1,5 +1,7 @@
 //! Samples a process once and writes folded stacks: `one_shot PID SECONDS > folded`.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "an example prints what it found")]
+
 use std::{env, error::Error, io, time::Duration};
 
 use profiler::{Format, Profiler, Target, WriteFormat as _};

@@ -1,5 +1,7 @@
 //! Prints the hottest function of the whole host every second: `streaming [ROUNDS]`.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "an example prints what it found")]
+
 use std::{collections::HashMap, env, error::Error, time::Duration};
 
 use profiler::{Profile, Profiler, Target, profile::FrameId};

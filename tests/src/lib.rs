@@ -1,5 +1,7 @@
 //! Helpers of the end-to-end tests: workloads to profile, running the program under test, parsing its output.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 pub mod aspnet;
 mod chain;
 mod compare;

@@ -1,6 +1,8 @@
 //! Names that the call tables of .NET runtimes and the tables of helpers give to native functions, compared with the symbol
 //! table of a runtime that has one, and between runtimes.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{self, File},

@@ -3,6 +3,8 @@
 //! Without the feature `commands` there is `cargo xtask run` alone, which needs no dependency but `anyhow`; any other
 //! command line is passed on to a build with the feature.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 mod bench;
 mod build_ebpf;
 mod commands;

@@ -3,8 +3,8 @@
 use std::env;
 
 use anyhow::{Context, Result, bail};
-use profiler_profile_formats::printable;
 
+use super::standard_streams::print_message;
 use crate::{Builder, CommandUser, command_user::parse_id};
 
 /// Sets the user of a command: that of `--user`; else the caller of sudo, if root runs the profiler. A line on standard
@@ -21,8 +21,10 @@ pub(super) fn apply(builder: Builder, option: Option<&str>, quiet: bool) -> Resu
         bail!("only root can run a command as the user `{}`: run it with `sudo`", user.name());
     }
     if option.is_none() && !quiet {
-        let name = printable(user.name());
-        eprintln!("profiler: the command runs as `{name}`, the caller of sudo (--user root runs it as root)");
+        let name = user.name();
+        print_message(&format!(
+            "the command runs as `{name}`, the caller of sudo (--user root runs it as root)"
+        ));
     }
     Ok(builder.command_user(user))
 }

@@ -2,27 +2,33 @@
 
 use std::io::{self, Write};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use profiler_profile_formats::printable;
 
 use super::{
     advice::{command, instruction},
     exit,
+    standard_streams::write_result,
 };
 use crate::doctor::{Finding, Report, Status, examine, examine_process};
 
 /// Examines the machine, and the process `pid` if there is one, and prints the findings. Returns 0 if profiling works,
 /// else 1.
-pub(super) fn run(pid: Option<u32>, out: &mut impl Write) -> Result<u8> {
+pub(super) fn run(pid: Option<u32>) -> Result<u8> {
+    let report = report(pid)?;
+    write_result(|to| print(&report, to))?;
+    Ok(if report.status() == Status::Missing { exit::FAILED } else { 0 })
+}
+
+fn report(pid: Option<u32>) -> Result<Report> {
     let mut report = examine();
     if let Some(pid) = pid {
         report.findings.extend(examine_process(pid)?);
     }
-    print(&report, out).context("failed to write to standard output")?;
-    Ok(if report.status() == Status::Missing { exit::FAILED } else { 0 })
+    Ok(report)
 }
 
-fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     // Findings about a process contain its name and paths.
     let width = report.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     for finding in &report.findings {
@@ -139,7 +145,7 @@ mod tests {
     #[test]
     fn an_examination_ends_in_a_verdict() {
         let mut out = Vec::new();
-        run(Some(std::process::id()), &mut out).unwrap();
+        print(&report(Some(std::process::id())).unwrap(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let last = text.lines().last().unwrap();
         assert!(["everything works", "works, ", "cannot work ("].iter().any(|start| last.starts_with(start)));

@@ -1,21 +1,26 @@
 //! `profiler list`: the events of this machine, with their fields, and the static probes of a file.
 
-use std::{io::Write, path::Path};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 use anyhow::Result;
 
+use super::standard_streams::write_result;
 use crate::{AvailableEvent, available_events, static_probes};
 
 /// Prints the events whose name contains the pattern; for `usdt:FILE`, the static probes of the file.
-pub(super) fn run(pattern: Option<&str>, to: &mut impl Write) -> Result<()> {
+pub(super) fn run(pattern: Option<&str>) -> Result<()> {
     let events = match pattern.and_then(|pattern| pattern.strip_prefix("usdt:")) {
         Some(file) => static_probes(Path::new(file))?,
         None => available_events_with(pattern.unwrap_or_default()),
     };
-    for event in events {
-        writeln!(to, "{}", line(&event))?;
-    }
-    Ok(())
+    write_result(|to| print(&events, to))
+}
+
+fn print(events: &[AvailableEvent], to: &mut dyn Write) -> io::Result<()> {
+    events.iter().try_for_each(|event| writeln!(to, "{}", line(event)))
 }
 
 /// The events of this machine whose name contains a text.
@@ -47,7 +52,7 @@ mod tests {
     #[test]
     fn a_pattern_selects_by_the_name() {
         let mut listed = Vec::new();
-        run(Some("faults"), &mut listed).unwrap();
+        print(&available_events_with("faults"), &mut listed).unwrap();
         let listed = String::from_utf8(listed).unwrap();
         assert!(listed.lines().any(|line| line == "page-faults"), "{listed}");
         assert!(listed.lines().all(|line| line.contains("faults")), "{listed}");

@@ -27,17 +27,17 @@ mod run;
 mod service;
 mod shape;
 mod signals;
+mod standard_streams;
 mod summary;
 
 use std::{io::Write as _, process::ExitCode};
-
-use profiler_profile_formats::printable;
 
 #[cfg(feature = "manual")]
 pub use self::manual::write_manual;
 use self::{
     arguments::Arguments,
     held_log::{HeldLog, format_record},
+    standard_streams::print_message,
 };
 use crate::{doctor::Situation, error::Error, return_freed_memory};
 
@@ -64,9 +64,9 @@ pub fn run() -> ExitCode {
     match run::run(&arguments, &log) {
         Ok(code) => code.into(),
         Err(error) => {
-            eprintln!("profiler: {}", summary::one_line(&error));
+            print_message(&format!("{error:#}"));
             if let Some(advice) = advice_for(&error) {
-                eprintln!("profiler: {}", printable(&advice));
+                print_message(&advice);
             }
             exit::FAILED.into()
         }

@@ -14,6 +14,7 @@ use super::{
     arguments::{CommonArguments, OutputArguments},
     nettrace_file::is_nettrace,
     output_file::{OutputFile, inherited_descriptor},
+    standard_streams::write_result,
 };
 use crate::sandbox;
 
@@ -53,10 +54,7 @@ impl Destination {
     /// Writes the content. A closed pipe at standard output is not an error.
     pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         match self {
-            Self::StandardOutput => match write(&mut io::stdout().lock()) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                result => result.context("failed to write to standard output"),
-            },
+            Self::StandardOutput => write_result(write),
             Self::File { path, file } => {
                 file.write(write).with_context(|| format!("failed to write `{}`", path.display()))
             }

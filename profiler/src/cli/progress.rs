@@ -12,6 +12,7 @@ use profiler_profile::Profile;
 use profiler_profile_formats::printable;
 use profiler_symbolize::symbol_server::Download;
 
+use super::standard_streams::print_message;
 use crate::{Downloads, Ended, Session, error::Result};
 
 /// Interval at which the progress line is redrawn.
@@ -61,7 +62,7 @@ fn show_downloads(downloads: &Downloads, is_done: &Receiver<()>) {
             bar.set_message(download_message(&download));
             bar.tick();
         } else if last_file.as_ref() != Some(&download.file_name) {
-            eprintln!("profiler: {}", download_message(&download));
+            print_message(&download_message(&download));
             last_file = Some(download.file_name);
         }
     }

@@ -1,10 +1,6 @@
 //! Commands on recorded profiles: `report`, `top` and `diff`.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    path::Path,
-};
+use std::{fs::File, io, path::Path};
 
 use anyhow::{Context, Result, bail};
 use profiler_profile::{Profile, difference::Difference};
@@ -14,6 +10,7 @@ use super::{
     arguments::{CommonArguments, OutputArguments, ViewArguments},
     outputs::Outputs,
     run,
+    standard_streams::print_messages,
 };
 
 /// `profiler report`: writes a recorded profile to all outputs. Returns the exit code.
@@ -72,7 +69,7 @@ pub(super) fn diff(
     if !common.quiet && !has_table {
         let mut table = Vec::new();
         shown.write_with(Format::Top, &options, &mut table)?;
-        io::stderr().write_all(&table)?;
+        print_messages(&String::from_utf8_lossy(&table));
     }
     Ok(run::code_of(&before).max(run::code_of(&after)))
 }

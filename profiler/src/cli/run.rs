@@ -16,7 +16,9 @@ use super::{
     outputs::Outputs,
     progress, record, report,
     shape::ShapeArguments,
-    signals, summary,
+    signals,
+    standard_streams::{print_message, print_messages},
+    summary,
 };
 use crate::{Profiler, proc_mount::ProcMount, sandbox};
 
@@ -29,9 +31,9 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
         ProcMount::check()?;
     }
     match &arguments.action {
-        Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
+        Some(Action::Doctor { pid }) => doctor::run(*pid),
         Some(Action::List { pattern }) => {
-            list::run(pattern.as_deref(), &mut std::io::stdout().lock())?;
+            list::run(pattern.as_deref())?;
             Ok(0)
         }
         Some(Action::Replay { directory, output, view }) => {
@@ -99,9 +101,9 @@ pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs,
     let view = if outputs.has_views() { shape.view(profile) } else { Cow::Borrowed(profile) };
     outputs.write(profile, &view, event)?;
     if !quiet {
-        eprint!("{}", summary::text(profile, &view));
+        print_messages(&summary::text(profile, &view));
         if let Some(hint) = hint {
-            eprintln!("profiler: {hint}");
+            print_message(hint);
         }
     }
     Ok(code_of(profile))

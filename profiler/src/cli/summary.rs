@@ -10,11 +10,6 @@ use profiler_profile_formats::printable;
 
 use super::{event_summary, incident_summary};
 
-/// An error and its causes in one line.
-pub(super) fn one_line(error: &anyhow::Error) -> String {
-    printable(&format!("{error:#}")).into_owned()
-}
-
 /// The summary of a profile: a few lines that begin with `profiler: `. `view` is what pictures, pages and tables show of
 /// it.
 pub(super) fn text(profile: &Profile, view: &Profile) -> String {

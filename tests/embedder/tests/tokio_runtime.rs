@@ -1,5 +1,7 @@
 //! Tests the library without its command line in a program that runs on tokio.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 use profiler::ErrorKind;
 use profiler_embedder::profile_own_tasks;
 use tokio::runtime::Builder;

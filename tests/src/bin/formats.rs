@@ -4,6 +4,8 @@
 //!
 //! `formats FORMAT STACKS [FILE]`, `formats collapse FILE`
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 use std::{
     fs,
     io::{self, BufReader, Write},

@@ -2,6 +2,8 @@
 //!
 //! `otlp-receiver [HOST:PORT]`, by default at 127.0.0.1:4318. Ctrl-C ends it.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 use anyhow::{Context as _, Result};
 use opentelemetry_proto::tonic::{
     collector::profiles::v1development::ExportProfilesServiceRequest,

@@ -1,5 +1,7 @@
 //! End-to-end tests: the whole profiler on the running kernel, with workloads of known call chains and shares.
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 mod agent;
 mod aspnet;
 mod bad_unwinding;

@@ -37,7 +37,9 @@ use self::{
 use super::{
     arguments::{CommonArguments, LiveArguments, NO_TARGET},
     held_log::HeldLog,
-    signals, summary,
+    signals,
+    standard_streams::print_messages,
+    summary,
 };
 use crate::{Session, sandbox};
 
@@ -72,7 +74,7 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
     log.release();
     if !common.quiet {
         let profile = state.history.profile(Span::All);
-        eprint!("{}", summary::text(&profile, &profile));
+        print_messages(&summary::text(&profile, &profile));
     }
     result.map(|()| 0)
 }

@@ -32,6 +32,7 @@ use super::{
     run::exit_code,
     service::ServiceManager,
     signals,
+    standard_streams::write_result,
 };
 use crate::{Ended, Error, ErrorKind, Session, sampler::ebpf::monotonic_ns, sandbox};
 
@@ -118,9 +119,8 @@ fn check(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
         let measured = session.take_measures()?;
         values = measures.read(&measured, end_ns(&measured))?;
     }
-    for condition in &conditions {
-        println!("{condition}: {}", condition.describe(&values));
-    }
+    let line = |condition: &Condition| format!("{condition}: {}", condition.describe(&values));
+    write_result(|to| conditions.iter().try_for_each(|condition| writeln!(to, "{}", line(condition))))?;
     Ok(0)
 }
 

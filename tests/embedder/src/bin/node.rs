@@ -3,6 +3,8 @@
 //!
 //! `node CPUS PROCESSES SAMPLES_PER_SECOND FORKS_PER_SECOND SECONDS`
 
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
+
 use profiler::simulation::{Node, simulate};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,7 @@
 //! The command line: help texts, errors, exit codes, targets, outputs and signals.
 
+mod standard_streams;
+
 use std::{
     fs::{self, File},
     io::Read,
