@@ -4,9 +4,10 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
-use profiler_tests::{OUTPUT_FILES, Outcome, file, profiler, run_beside_others, run_command};
+use profiler_tests::{OUTPUT_FILES, Outcome, Workload, file, profiler, run_beside_others, run_command};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -139,4 +140,103 @@ fn standard_output_pipes_and_devices_are_written_directly() {
     assert_eq!(replay(&[&pipe]).code(), 0);
     assert_eq!(reader.join().unwrap(), expected);
     assert_eq!(names(&folder), [PathBuf::from("a.folded")]);
+}
+
+#[test]
+fn an_output_that_fails_does_not_keep_others_from_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (full, recording) = (Path::new("/dev/full"), folder.path().join("a.profile"));
+    assert_eq!(replay(&[&recording]).code(), 0);
+    let recording = recording.to_str().unwrap();
+    for command in [
+        &["replay", file("captures/jit").to_str().unwrap()][..],
+        &["report", recording],
+        &["diff", recording, recording],
+    ] {
+        let written = folder.path().join("b.folded");
+        let mut command = profiler(&[command, &["--format", "folded"]].concat());
+        let run = run_command(command.arg("-o").arg(full).arg("-o").arg(&written).args(["-o", "-"]));
+        assert_eq!(run.code(), 1, "{}", run.stderr);
+        assert!(
+            run.stderr.contains("failed to write `/dev/full`: No space left on device"),
+            "{}",
+            run.stderr
+        );
+        assert!(run.stdout.contains(';'), "{}", run.stderr);
+        assert_eq!(fs::read_to_string(&written).unwrap(), run.stdout);
+        fs::remove_file(&written).unwrap();
+    }
+}
+
+#[test]
+fn each_output_that_fails_is_named() {
+    let mut command = profiler(&["replay", "-q", "--format", "folded", "-o", "/dev/full", "-o", "-"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    command.arg(file("captures/jit")).stdout(full).stderr(Stdio::piped());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("`/dev/full`") && stderr.contains("standard output"), "{stderr}");
+}
+
+/// The program in a shell that limits the size of files to a number of 512 bytes.
+fn with_file_size_limit(blocks: u32, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -f {blocks}; exec \"$@\""), "sh"]);
+    command.arg(profiler(&[]).get_program()).args(arguments);
+    command
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_file_sizes_is_an_error_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, folded) = (folder.path().join("a.html"), folder.path().join("a.folded"));
+    let (page, folded) = (page.to_str().unwrap(), folded.to_str().unwrap());
+    let capture = file("captures/jit");
+    let arguments = ["replay", "-q", capture.to_str().unwrap(), "-o", page, "-o", folded];
+    let run = run_command(&mut with_file_size_limit(16, &arguments));
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("a.html`: File too large") && run.stderr.contains("ulimit -f"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(names(&folder), [PathBuf::from("a.folded")]);
+}
+
+#[test]
+fn the_profile_of_a_session_none_of_whose_outputs_can_be_written_is_saved() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shares");
+    let (folder, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let pid = workload.pid().to_string();
+    let arguments = ["-p", &pid, "-F", "999", "-d", "0.5", "--format", "folded", "-o", "/dev/full"];
+    let session = |directory: &Path| {
+        let run = run_command(profiler(&arguments).current_dir(directory).env("TMPDIR", temporary.path()));
+        assert_eq!((run.code(), &*run.stdout), (1, ""), "{}", run.stderr);
+        assert!(run.stderr.contains("`/dev/full`") && run.stderr.contains("is saved as"), "{}", run.stderr);
+    };
+    // No file can be created in /proc.
+    for (directory, saved_in) in [(folder.path(), &folder), (Path::new("/proc"), &temporary)] {
+        session(directory);
+        let [saved] = &names(saved_in)[..] else { panic!("{:?}", names(saved_in)) };
+        let report = run_command(profiler(&["report", "-q"]).arg(saved_in.path().join(saved)));
+        assert!(report.stdout.contains("round_of_work"), "{}", report.stderr);
+    }
+    let picture = folder.path().join("a.svg");
+    let arguments = [&arguments[..6], &["-o", picture.to_str().unwrap()]].concat();
+    let run = run_command(&mut with_file_size_limit(0, &arguments));
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("ulimit -f") && run.stdout.contains("round_of_work"), "{}", run.stderr);
+}
+
+#[test]
+fn an_unknown_event_does_not_drop_what_a_session_has_measured() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shares");
+    let pid = workload.pid().to_string();
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "--event", "none"]));
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("no event `none` (known: cpu-clock)"), "{}", run.stderr);
+    assert!(run.stdout.contains("round_of_work"), "{}", run.stderr);
 }

@@ -191,7 +191,7 @@ fn parse_name(name: &str) -> Result<Vec<NamePart>, String> {
 }
 
 /// `20261124T083000Z`.
-fn format_time(time: SystemTime) -> String {
+pub(super) fn format_time(time: SystemTime) -> String {
     let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     time.strftime(TIME_FORMAT).to_string()
 }

@@ -24,6 +24,7 @@ mod progress;
 mod record;
 mod report;
 mod run;
+mod saved_profile;
 mod service;
 mod shape;
 mod signals;
@@ -61,16 +62,19 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let log = HeldLog::default();
     init_log(&arguments, &log);
-    match run::run(&arguments, &log) {
+    match signals::survive_file_size_limit().and_then(|()| run::run(&arguments, &log)) {
         Ok(code) => code.into(),
-        Err(error) => {
-            print_message(&format!("{error:#}"));
-            if let Some(advice) = advice_for(&error) {
-                print_message(&advice);
-            }
-            exit::FAILED.into()
-        }
+        Err(error) => print_error(&error).into(),
     }
+}
+
+/// Prints an error with advice, and returns its exit code.
+fn print_error(error: &anyhow::Error) -> u8 {
+    print_message(&format!("{error:#}"));
+    if let Some(advice) = advice_for(error) {
+        print_message(&advice);
+    }
+    exit::FAILED
 }
 
 /// Advice on an error of the library, for the state of this machine.

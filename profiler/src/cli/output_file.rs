@@ -66,6 +66,10 @@ impl OutputFile {
 
     /// Writes the content. If that fails, an existing file keeps its content, and no temporary file remains.
     pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        self.write_content(write).map_err(with_remedy)
+    }
+
+    fn write_content(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {
             Self::Stream(file) => write_buffered(&file, write),
             Self::Replaced { directory, name } => {
@@ -161,6 +165,16 @@ fn give_to_caller_of_sudo(file: &File) -> io::Result<()> {
         rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
     Ok(())
+}
+
+/// The error of a write, with what helps.
+pub(super) fn with_remedy(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            io::Error::new(error.kind(), format!("{error}: raise the limit of file sizes (`ulimit -f`)"))
+        }
+        _ => error,
+    }
 }
 
 fn refused(message: &'static str) -> io::Error {

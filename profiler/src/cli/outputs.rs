@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use profiler_profile::{EventId, Profile};
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
@@ -153,7 +153,7 @@ impl Outputs {
 
     /// Writes the profile to all outputs, and `view` in place of it to pictures, pages and tables; those of a single event
     /// show `event`.
-    pub(super) fn write(mut self, profile: &Profile, view: &Profile, event: EventId) -> Result<()> {
+    pub(super) fn write(mut self, profile: &Profile, view: &Profile, event: EventId) -> WrittenOutputs {
         self.options.event = Some(event);
         self.write_each(|format, options, to| {
             let shown = if format.is_view() { view } else { profile };
@@ -166,15 +166,45 @@ impl Outputs {
         self.formats().any(Format::is_view)
     }
 
-    /// Calls `write` for each output.
+    /// Calls `write` for each output, also after one has failed.
     pub(super) fn write_each(
         self,
         write: impl Fn(Format, &OutputOptions, &mut dyn Write) -> io::Result<()>,
-    ) -> Result<()> {
+    ) -> WrittenOutputs {
+        let mut written = WrittenOutputs::default();
         for Output { format, to } in self.outputs {
-            to.write(|to| write(format, &self.options, to))?;
+            match to.write(|to| write(format, &self.options, to)) {
+                Ok(()) => written.count += 1,
+                Err(error) => written.failures.push(error),
+            }
         }
-        Ok(())
+        written
+    }
+}
+
+/// Which outputs were written.
+#[derive(Debug, Default)]
+pub(super) struct WrittenOutputs {
+    count: usize,
+    failures: Vec<anyhow::Error>,
+}
+
+impl WrittenOutputs {
+    /// Whether there are outputs, and none of them was written.
+    pub(super) fn has_none(&self) -> bool {
+        self.count == 0 && !self.failures.is_empty()
+    }
+
+    /// All failures in one error.
+    pub(super) fn into_result(mut self) -> Result<()> {
+        match self.failures.len() {
+            0 => Ok(()),
+            1 => Err(self.failures.remove(0)),
+            _ => {
+                let texts: Vec<_> = self.failures.iter().map(|error| format!("{error:#}")).collect();
+                Err(anyhow!(texts.join("; ")))
+            }
+        }
     }
 }
 
@@ -277,7 +307,7 @@ mod tests {
         let open = outputs(&["-o", new.to_str().unwrap(), "-o", old.to_str().unwrap()]).unwrap();
         assert!(!new.exists() && std::fs::read(&old).unwrap() == b"old");
         let profile = ProfileBuilder::default().finish(Header::default());
-        open.write(&profile, &profile, EventId::FIRST).unwrap();
+        open.write(&profile, &profile, EventId::FIRST).into_result().unwrap();
         assert_eq!((std::fs::read(&new).unwrap(), std::fs::read(&old).unwrap()), (vec![], vec![]));
     }
 }

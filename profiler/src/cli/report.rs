@@ -31,7 +31,8 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     let outputs = Outputs::standard(Format::Top);
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    outputs.write(&profile, &arguments.shape.view(&profile), arguments.shape.event(&profile)?)?;
+    let event = arguments.shape.event(&profile)?;
+    outputs.write(&profile, &arguments.shape.view(&profile), event).into_result()?;
     Ok(run::code_of(&profile))
 }
 
@@ -62,15 +63,16 @@ pub(super) fn diff(
     }
     let has_table = outputs.formats().any(|format| format == Format::Top);
     let options = outputs.options();
-    outputs.write_each(|format, options, to| {
+    let written = outputs.write_each(|format, options, to| {
         let written = if format.is_view() { &shown } else { &difference };
         written.write_with(format, options, to)
-    })?;
+    });
     if !common.quiet && !has_table {
         let mut table = Vec::new();
         shown.write_with(Format::Top, &options, &mut table)?;
         print_messages(&String::from_utf8_lossy(&table));
     }
+    written.into_result()?;
     Ok(run::code_of(&before).max(run::code_of(&after)))
 }
 

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
 use anyhow::{Result, bail};
-use profiler_profile::Profile;
+use profiler_profile::{EventId, Profile};
 
 use super::{
     agent,
@@ -13,8 +13,8 @@ use super::{
     held_log::HeldLog,
     list, live,
     nettrace_file::NettraceFile,
-    outputs::Outputs,
-    progress, record, report,
+    outputs::{Outputs, WrittenOutputs},
+    print_error, progress, record, report, saved_profile,
     shape::ShapeArguments,
     signals,
     standard_streams::{print_message, print_messages},
@@ -63,13 +63,11 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
     let outputs = Outputs::for_session(&arguments.output)?;
     let mut session = profiler.start()?;
-    signals::listen(signals::OF_TERMINAL, session.stopper(), session.command_pid())?;
+    signals::listen(signals::OF_SESSION, session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
-    sandbox::restore_file_rights()?;
-    let code = write(&profile, &arguments.view.shape, outputs, arguments.common.quiet)?;
-    nettrace.map_or(Ok(()), NettraceFile::write)?;
+    let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, arguments.common.quiet);
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit_code(command.wait()?) {
@@ -78,6 +76,34 @@ fn sample(arguments: &Arguments) -> Result<u8> {
         }),
         None => Ok(code),
     }
+}
+
+/// Writes what a session has measured to all outputs, and prints what fails: no failure keeps another output from being
+/// written, because what was measured cannot be measured again. Returns the exit code.
+fn write_session(
+    profile: &Profile,
+    shape: &ShapeArguments,
+    outputs: Outputs,
+    nettrace: Option<NettraceFile>,
+    quiet: bool,
+) -> u8 {
+    let rights = sandbox::restore_file_rights().map_err(anyhow::Error::from).err();
+    let (event, unknown_event) = match shape.event(profile) {
+        Ok(event) => (event, None),
+        Err(error) => (profile.default_event(), Some(error)),
+    };
+    let written = write_event(profile, shape, event, outputs, quiet);
+    let (is_lost, failure) = (written.has_none(), written.into_result().err());
+    let stream = nettrace.and_then(|file| file.write().err());
+    let failures: Vec<_> = [rights, unknown_event, failure, stream].into_iter().flatten().collect();
+    let code = failures.iter().map(print_error).max();
+    if is_lost {
+        match saved_profile::save(profile) {
+            Ok(message) => print_message(&message),
+            Err(error) => print_message(&format!("the profile is lost: {error:#}")),
+        }
+    }
+    code.unwrap_or_else(|| code_of(profile))
 }
 
 fn replay(
@@ -97,16 +123,28 @@ fn replay(
 
 /// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
 pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs, quiet: bool) -> Result<u8> {
-    let (hint, event) = (outputs.hint(), shape.event(profile)?);
+    write_event(profile, shape, shape.event(profile)?, outputs, quiet).into_result()?;
+    Ok(code_of(profile))
+}
+
+/// Writes a profile to all outputs, those of a single event with this one, and its summary to standard error.
+fn write_event(
+    profile: &Profile,
+    shape: &ShapeArguments,
+    event: EventId,
+    outputs: Outputs,
+    quiet: bool,
+) -> WrittenOutputs {
+    let hint = outputs.hint();
     let view = if outputs.has_views() { shape.view(profile) } else { Cow::Borrowed(profile) };
-    outputs.write(profile, &view, event)?;
+    let written = outputs.write(profile, &view, event);
     if !quiet {
         print_messages(&summary::text(profile, &view));
         if let Some(hint) = hint {
             print_message(hint);
         }
     }
-    Ok(code_of(profile))
+    written
 }
 
 /// The exit code after a profile was written.

@@ -1,4 +1,4 @@
-//! Handles SIGINT, SIGTERM and SIGHUP: the first signal stops sampling, the second exits. A service handles SIGHUP itself.
+//! Handles the signals that would end the program without outputs: the first one stops sampling, the second exits.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ},
     flag,
     iterator::{SignalsInfo, exfiltrator::origin::WithOrigin},
     low_level::siginfo::{Cause, Origin, Sent},
@@ -16,11 +16,20 @@ use signal_hook::{
 
 use crate::Stopper;
 
-/// The signals that end a program in a terminal.
-pub(super) const OF_TERMINAL: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
+/// The signals that end a session.
+pub(super) const OF_SESSION: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
-/// The signals that end a service, for which SIGHUP is a request to read its configuration again.
-pub(super) const OF_SERVICE: &[i32] = &[SIGINT, SIGTERM];
+/// The signals that end a recorder, for which SIGUSR2 is a condition.
+pub(super) const OF_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1];
+
+/// The signals that end a recorder with a file of conditions, which SIGHUP has it read again.
+pub(super) const OF_RELOADING_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGQUIT, SIGUSR1];
+
+/// Has a write beyond the limit of file sizes (`ulimit -f`) fail, in place of ending the program. Commands that are started do
+/// not inherit that, unlike an ignored signal.
+pub(super) fn survive_file_size_limit() -> Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(drop).context("failed to listen for SIGXFSZ")
+}
 
 /// Shells add this to the signal number for the exit code of a program that a signal ended.
 pub(super) const SIGNAL_EXIT_BASE: i32 = 128;

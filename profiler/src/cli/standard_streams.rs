@@ -6,6 +6,8 @@ use std::io::{self, BufWriter, Write};
 use anyhow::{Context, Result};
 use profiler_profile_formats::printable;
 
+use super::output_file::with_remedy;
+
 /// Prints a line of the program on standard error.
 pub(super) fn print_message(message: &str) {
     print_messages(&format!("profiler: {}\n", printable(message)));
@@ -36,7 +38,7 @@ fn write_until_closed(
     }
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        written => written.map_err(with_remedy),
     }
 }
 

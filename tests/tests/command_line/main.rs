@@ -1,5 +1,6 @@
 //! The command line: help texts, errors, exit codes, targets, outputs and signals.
 
+mod signals;
 mod standard_streams;
 
 use std::{
@@ -7,7 +8,7 @@ use std::{
     io::Read,
     os::unix::process::ExitStatusExt,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use profiler_tests::{
@@ -170,9 +171,13 @@ fn several_outputs_are_written_at_once() {
     assert!(fs::read_to_string(svg).unwrap().contains("round_of_work"));
 }
 
-fn interrupt(child: &std::process::Child) {
+fn interrupt(child: &Child) {
+    send(child, Signal::INT);
+}
+
+fn send(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
+    kill_process(pid, signal).unwrap();
 }
 
 /// Waits until a busy workload has run for so long that it has samples.

@@ -98,7 +98,7 @@ fn serve(address: SocketAddr, state: &Arc<State>, is_confined: bool) -> Result<S
 fn start(arguments: &AgentArguments, common: &CommonArguments) -> Result<Session> {
     let builder = arguments.builder().sandbox(!common.no_sandbox).sandbox_network(true);
     let session = builder.build()?.start()?;
-    signals::listen(signals::OF_TERMINAL, session.stopper(), None)?;
+    signals::listen(signals::OF_SESSION, session.stopper(), None)?;
     if arguments.write_dir.is_some() {
         // The threads of the session have been started without them.
         sandbox::restore_file_rights()?;

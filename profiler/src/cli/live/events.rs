@@ -123,7 +123,7 @@ fn read_keys(sender: &SyncSender<Event>) {
 /// The first signal requests the view to quit. The second exits the process: the view may hang.
 fn listen_for_signals(sender: SyncSender<Event>) -> Result<()> {
     let mut is_quitting = false;
-    signals::for_each_signal(signals::OF_TERMINAL, move |origin| {
+    signals::for_each_signal(signals::OF_SESSION, move |origin| {
         if std::mem::replace(&mut is_quitting, true) || sender.try_send(Event::Quit).is_err() {
             terminal::restore();
             process::exit(SIGNAL_EXIT_BASE + origin.signal);

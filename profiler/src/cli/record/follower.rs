@@ -95,7 +95,7 @@ impl Requests {
         let (end, ends) = mpsc::channel();
         let requests = Self { recorder: Arc::default(), is_ended: Arc::default(), ends };
         let (recorder, is_ended) = (Arc::clone(&requests.recorder), Arc::clone(&requests.is_ended));
-        let all = [signals::OF_TERMINAL, &[SIGUSR2]].concat();
+        let all = [signals::OF_RECORDER, &[SIGUSR2]].concat();
         signals::for_each_signal(&all, move |origin| {
             let is_for_recorder = origin.signal == SIGUSR2 || reloads && origin.signal == SIGHUP;
             if !is_for_recorder {

@@ -132,7 +132,10 @@ fn start(arguments: &RecordArguments, conditions: &[Condition], common: &CommonA
     let builder = arguments.apply_user(builder, common.quiet)?;
     let events = runtime_values::event_sets(&trap::measures(conditions));
     let session = builder.runtime_events(events).sandbox(!common.no_sandbox).build()?.start()?;
-    let ending = if arguments.trigger_file.is_some() { signals::OF_SERVICE } else { signals::OF_TERMINAL };
+    let ending = match arguments.trigger_file {
+        Some(_) => signals::OF_RELOADING_RECORDER,
+        None => signals::OF_RECORDER,
+    };
     signals::listen(ending, session.stopper(), session.command_pid())?;
     // The threads of the session have been started without them.
     sandbox::restore_file_rights()?;
