@@ -10,7 +10,7 @@ use crate::{
     command_user::CommandUser,
     counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
-    sampler::{OffCpu, Unwind},
+    sampler::{OffCpu, Unwind, ebpf::check_present},
     session::{Session, Settings, Target, start},
 };
 
@@ -305,7 +305,7 @@ impl Builder {
             return Err(invalid("without user and kernel stacks there is nothing to sample"));
         }
         if !(settings.max_overhead_percent > 0.0 && settings.max_overhead_percent <= 100.0) {
-            return Err(invalid("the overhead limit is not between 0 and 100 percent"));
+            return Err(invalid("the overhead limit is not above 0 and at most 100 percent"));
         }
         if settings.dotnet_perf_map && !settings.dotnet_events {
             return Err(invalid("a runtime that is not contacted cannot be asked for a perf map"));
@@ -332,6 +332,7 @@ impl Builder {
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
+        check_present(settings.cpus.as_deref().unwrap_or_default())?;
         let follows = matches!(
             settings.target,
             Target::Pid(_) | Target::Pids(_) | Target::ProcessName(_) | Target::Command(_)
@@ -412,7 +413,16 @@ fn check_target(target: &Target) -> Result<()> {
         Target::Pod { name, .. } => name.is_empty(),
         Target::Everything | Target::Cgroup(_) => false,
     };
-    if is_empty { Err(invalid("the target is empty")) } else { Ok(()) }
+    if is_empty {
+        return Err(invalid("the target is empty"));
+    }
+    match target {
+        // The process of the scheduler, which has no entry in /proc.
+        Target::Pids(ids) | Target::Tids(ids) if ids.contains(&0) => {
+            Err(invalid("0 is the id of no process and no thread"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_frequency(frequency_hz: u64, max_hz: Option<u64>) -> Result<()> {

@@ -175,7 +175,7 @@ fn a_format_without_differences_is_rejected_with_the_formats_that_have_them() {
     let diff = run_command(
         profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output),
     );
-    assert_eq!(diff.code(), 1);
+    assert_eq!(diff.code(), 2);
     assert!(diff.stderr.contains("folded, svg, html, top"), "{}", diff.stderr);
     assert!(!output.exists());
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod record;
 mod target;
+mod unknown_word;
 
 use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, sync::LazyLock, time::Duration};
 
@@ -14,13 +15,14 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
-use self::target::TargetArguments;
+use self::target::{TargetArguments, parse_id};
 pub(super) use self::{agent::AgentArguments, record::RecordArguments};
 use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
     event_sets::EventSets,
     shape::ShapeArguments,
+    wrong_arguments::WrongArguments,
 };
 use crate::{
     Builder, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition, EventProvider,
@@ -98,7 +100,7 @@ pub(super) enum Action {
     /// Check which abilities and privileges for profiling this machine has, and how to get the missing ones
     Doctor {
         /// Also report the runtime of this process and the symbol source of each kind of its frames
-        #[arg(short, long)]
+        #[arg(short, long, value_parser = parse_id)]
         pid: Option<u32>,
     },
     /// List the events for -e that this machine has, with the fields of tracepoints
@@ -404,7 +406,9 @@ impl Arguments {
     /// Unknown or contradicting arguments, and requests for help or the version.
     pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(words)?;
+        let matches = command
+            .try_get_matches_from_mut(words)
+            .map_err(|error| unknown_word::with_hint(error, &mut command))?;
         let is_given =
             |option: &&Arg| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine);
         let sampling_option = command.get_arguments().filter(|option| !option.is_global_set()).find(is_given);
@@ -412,7 +416,24 @@ impl Arguments {
             let message = format!("`{option}` is for sampling: `{action}` takes its options after its name");
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
-        Self::from_arg_matches(&matches)
+        let arguments = Self::from_arg_matches(&matches)?;
+        let checked = arguments.shape().map_or(Ok(()), ShapeArguments::check);
+        checked.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+        Ok(arguments)
+    }
+
+    /// The filters of what is written; `None` for commands that write no profile.
+    fn shape(&self) -> Option<&ShapeArguments> {
+        match &self.action {
+            None => Some(&self.view.shape),
+            Some(
+                Action::Replay { view, .. }
+                | Action::Report { view, .. }
+                | Action::Top { view, .. }
+                | Action::Diff { view, .. },
+            ) => Some(&view.shape),
+            Some(_) => None,
+        }
     }
 
     /// Whether the command samples processes.
@@ -514,7 +535,7 @@ impl SamplingArguments {
     fn apply_user(&self, target: &TargetArguments, builder: Builder, quiet: bool) -> Result<Builder> {
         match &self.user {
             // clap does not check that an argument is given which another one excludes.
-            Some(_) if !target.is_command() => bail!("--user is for -- COMMAND"),
+            Some(_) if !target.is_command() => bail!(WrongArguments::new("--user is for -- COMMAND")),
             _ if !target.is_command() => Ok(builder),
             user => command_user::apply(builder, user.as_deref(), quiet),
         }

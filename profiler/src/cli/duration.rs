@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// The longest duration: a leap year.
-const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
+const MAX_HOURS: u32 = 366 * 24;
+const MAX_SECONDS: f64 = MAX_HOURS as f64 * 3600.0;
 
 /// Parses `30`, `1.5`, `500ms`, `30s`, `2m`, `1h`. The default unit is seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -21,10 +22,18 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number: f64 = digits.parse().map_err(|_| invalid())?;
     let seconds = number * unit_seconds;
-    if !is_decimal || seconds <= 0.0 || seconds > MAX_SECONDS {
+    if !is_decimal {
         return Err(invalid());
     }
-    Ok(Duration::from_secs_f64(seconds))
+    if seconds > MAX_SECONDS {
+        return Err(format!("`{text}` is too long: the longest time is {MAX_HOURS}h, a leap year"));
+    }
+    match Duration::from_secs_f64(seconds) {
+        Duration::ZERO => {
+            Err(format!("`{text}` is too short: give a time above 0, such as 1.5, 500ms or 2m"))
+        }
+        duration => Ok(duration),
+    }
 }
 
 /// As [`parse_duration`], or 0.
@@ -52,8 +61,22 @@ mod tests {
 
     #[test]
     fn invalid_durations_are_refused_with_examples() {
-        for text in ["", "0", "-1", "s", "5x", "1e3", "inf", "nan", "1.2.3", "99999999h", "5 s"] {
-            assert!(parse_duration(text).unwrap_err().contains("500ms"), "{text}");
+        for text in ["", "-1", "s", "5x", "1e3", "inf", "nan", "1.2.3", "5 s"] {
+            assert!(
+                parse_duration(text).unwrap_err().contains("not a duration such as 30, 1.5, 500ms"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_bounds_are_named() {
+        for text in ["0", "0ms", "0.0", "0.0000001us"] {
+            assert!(parse_duration(text).unwrap_err().contains("too short: give a time above 0"), "{text}");
+        }
+        assert_eq!(parse_duration("8784h").unwrap().as_secs(), 366 * 24 * 3600);
+        for text in ["8785h", "99999999999999999999999999h"] {
+            assert!(parse_duration(text).unwrap_err().contains("the longest time is 8784h"), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::standard_streams::write_result;
 use crate::{AvailableEvent, available_events, static_probes};
@@ -16,7 +16,18 @@ pub(super) fn run(pattern: Option<&str>) -> Result<()> {
         Some(file) => static_probes(Path::new(file))?,
         None => available_events_with(pattern.unwrap_or_default()),
     };
+    if events.is_empty() {
+        bail!(nothing_found(pattern.unwrap_or_default()));
+    }
     write_result(|to| print(&events, to))
+}
+
+/// The message if no event fits the pattern.
+fn nothing_found(pattern: &str) -> String {
+    match pattern.strip_prefix("usdt:") {
+        Some(file) => format!("`{file}` has no static probes"),
+        None => format!("no event of this machine has `{pattern}` in its name: `profiler list` shows all"),
+    }
 }
 
 fn print(events: &[AvailableEvent], to: &mut dyn Write) -> io::Result<()> {

@@ -30,6 +30,7 @@ mod shape;
 mod signals;
 mod standard_streams;
 mod summary;
+mod wrong_arguments;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -39,6 +40,7 @@ use self::{
     arguments::Arguments,
     held_log::{HeldLog, format_record},
     standard_streams::print_message,
+    wrong_arguments::WrongArguments,
 };
 use crate::{doctor::Situation, error::Error, return_freed_memory};
 
@@ -46,6 +48,8 @@ use crate::{doctor::Situation, error::Error, return_freed_memory};
 mod exit {
     /// An operation failed; standard error has the reason.
     pub(super) const FAILED: u8 = 1;
+    /// The arguments are wrong.
+    pub(super) const WRONG_ARGUMENTS: u8 = 2;
     /// No sample was taken.
     pub(super) const NO_SAMPLE: u8 = 3;
     /// A recorder of `--follow` has ended with its target, or has not found it.
@@ -74,7 +78,7 @@ fn print_error(error: &anyhow::Error) -> u8 {
     if let Some(advice) = advice_for(error) {
         print_message(&advice);
     }
-    exit::FAILED
+    if WrongArguments::is_cause_of(error) { exit::WRONG_ARGUMENTS } else { exit::FAILED }
 }
 
 /// Advice on an error of the library, for the state of this machine.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::{arguments::OutputArguments, outputs::Destination};
+use super::{arguments::OutputArguments, outputs::Destination, wrong_arguments::WrongArguments};
 use crate::{EventStream, StreamEnd};
 
 const EXTENSION: &str = "nettrace";
@@ -28,7 +28,8 @@ impl NettraceFile {
         let mut paths = arguments.output.iter().filter(|path| is_nettrace(path, arguments));
         let Some(path) = paths.next() else { return Ok(None) };
         if let Some(second) = paths.next() {
-            bail!("`{}` is a second .nettrace file: give one", second.display());
+            let message = format!("`{}` is a second .nettrace file: give one", second.display());
+            bail!(WrongArguments::new(message));
         }
         let (name, to) = (path.display().to_string(), Destination::open(path)?);
         Ok(Some(Self { name, to, stream: EventStream::default() }))

@@ -15,6 +15,7 @@ use super::{
     nettrace_file::is_nettrace,
     output_file::{OutputFile, inherited_descriptor},
     standard_streams::write_result,
+    wrong_arguments::WrongArguments,
 };
 use crate::sandbox;
 
@@ -222,7 +223,7 @@ fn format_of(path: &Path, selected: Option<Format>) -> Result<Format> {
     match selected {
         Some(format) => Ok(format),
         None if path == Path::new("-") => Ok(Format::Folded),
-        None => Ok(Format::from_path(path)?),
+        None => Ok(Format::from_path(path).map_err(WrongArguments::new)?),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     outputs::Outputs,
     run,
     standard_streams::print_messages,
+    wrong_arguments::WrongArguments,
 };
 
 /// `profiler report`: writes a recorded profile to all outputs. Returns the exit code.
@@ -59,7 +60,8 @@ pub(super) fn diff(
     if let Some(format) = unsupported {
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
         let known = known.join(", ");
-        bail!("a difference cannot be written as {} (known: {known})", format.name());
+        let message = format!("a difference cannot be written as {} (known: {known})", format.name());
+        bail!(WrongArguments::new(message));
     }
     let has_table = outputs.formats().any(|format| format == Format::Top);
     let options = outputs.options();

@@ -19,6 +19,7 @@ use super::{
     signals,
     standard_streams::{print_message, print_messages},
     summary,
+    wrong_arguments::{self, WrongArguments},
 };
 use crate::{Profiler, proc_mount::ProcMount, sandbox};
 
@@ -55,12 +56,12 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
 
 fn sample(arguments: &Arguments) -> Result<u8> {
     let Some(builder) = arguments.builder() else {
-        bail!(NO_TARGET);
+        bail!(WrongArguments::new(NO_TARGET));
     };
     let builder = builder.sandbox(!arguments.common.no_sandbox);
     let nettrace = NettraceFile::open(&arguments.output)?;
     let builder = nettrace.iter().fold(builder, |builder, file| builder.event_stream(file.stream()));
-    let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
+    let profiler = wrong_arguments::build(arguments.apply_user(builder, arguments.common.quiet)?)?;
     let outputs = Outputs::for_session(&arguments.output)?;
     let mut session = profiler.start()?;
     signals::listen(signals::OF_SESSION, session.stopper(), session.command_pid())?;
@@ -112,7 +113,7 @@ fn replay(
     view: &ViewArguments,
     common: &CommonArguments,
 ) -> Result<u8> {
-    let profiler = view.symbols.apply(Profiler::builder()).replay(directory).build()?;
+    let profiler = wrong_arguments::build(view.symbols.apply(Profiler::builder()).replay(directory))?;
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, view.symbols.uses_servers())?;
     let mut session = profiler.start()?;

@@ -87,6 +87,20 @@ impl ShapeArguments {
             .with_context(|| format!("the profile has no event `{name}` (known: {})", known()))
     }
 
+    /// Checks the settings that depend on each other.
+    ///
+    /// # Errors
+    /// The time of the samples ends before it begins.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        match (self.from, self.to) {
+            (Some(from), Some(to)) if from >= to => {
+                Err(format!("--from {from:?} is not before --to {to:?}: no sample is between them"))
+            }
+            (_, Some(Duration::ZERO)) => Err("no sample is before --to 0".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether `--from` or `--to` is given.
     pub(super) fn has_times(&self) -> bool {
         self.from.is_some() || self.to.is_some()
@@ -173,6 +187,14 @@ mod tests {
         assert_eq!(parse("--event wall").unwrap().event(&profile).unwrap(), wall);
         let error = parse("--event off-cpu").unwrap().event(&profile).unwrap_err().to_string();
         assert_eq!(error, "the profile has no event `off-cpu` (known: cpu-clock, wall)");
+    }
+
+    #[test]
+    fn a_time_that_ends_before_it_begins_is_refused() {
+        let check = |line| parse(line).unwrap().check();
+        assert!(check("--from 3s --to 2s").unwrap_err().contains("--from 3s is not before --to 2s"));
+        assert!(check("--from 2s --to 2000ms").is_err() && check("--to 0").is_err());
+        assert!(check("--from 2s --to 3s").is_ok() && check("--from 2s").is_ok() && check("").is_ok());
     }
 
     #[test]

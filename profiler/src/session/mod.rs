@@ -1,6 +1,7 @@
 //! A running session: a reader thread drains the kernel's ring buffers, a pipeline thread symbolizes and builds profiles.
 
 mod account;
+mod after_target;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
@@ -86,6 +87,8 @@ pub struct Session {
     adjustment: Adjustment,
     /// The frequency of CPU samples at the start, for which the maps have their sizes; `None` where it cannot change.
     max_frequency_hz: Option<u64>,
+    /// The CPUs that are sampled; empty where these are all.
+    selected_cpus: Vec<u32>,
     started: Instant,
 }
 
@@ -122,6 +125,8 @@ struct Request {
     header: Header,
     adjustment: Adjustment,
     is_last: bool,
+    /// Whether the target has ended before the request.
+    target_has_ended: bool,
     /// Whether a [`Stopper`] had ended sampling before the request: using it again skips waiting for symbols.
     was_stopped: bool,
     reply: Sender<Taken>,
@@ -391,7 +396,11 @@ impl Session {
         let adjustment =
             if parts.has_profile() { std::mem::take(&mut self.adjustment) } else { Adjustment::default() };
         let header = self.header.clone();
-        let request = Request { parts, header, adjustment, is_last, was_stopped, reply };
+        let target_has_ended = self.watch.have_all_ended();
+        let request = Request { parts, header, adjustment, is_last, target_has_ended, was_stopped, reply };
+        if is_last && self.progress().samples == 0 && !target_has_ended {
+            after_target::warn_of_other_cpus(&self.watch, &self.selected_cpus);
+        }
         if is_last {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");

@@ -11,6 +11,7 @@ use profiler_symbolize::{ProcessEvents, Symbolizer};
 use super::{
     Adjustment,
     account::{Account, IntervalLosses},
+    after_target,
     measures::MeasuredEvents,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
@@ -352,6 +353,11 @@ impl Pipeline {
             self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);
         }
         Ok(())
+    }
+
+    /// Warns of processes that run on after the target that started them.
+    pub(super) fn warn_of_living_processes(&self) {
+        after_target::warn_of_living_processes(&self.processes);
     }
 
     /// The profile of all samples since the last one, without findings. The last profile waits for symbols that are still on their way,

@@ -203,6 +203,7 @@ mod tests {
                 header: Header::default(),
                 adjustment: Adjustment::default(),
                 is_last: true,
+                target_has_ended: false,
                 was_stopped: false,
                 reply,
             })
@@ -231,8 +232,15 @@ mod tests {
         for parts in [Parts::Measures, Parts::Measures, Parts::ProfileAndMeasures] {
             let (header, adjustment) = (Header::default(), Adjustment::default());
             let is_last = parts.has_profile();
-            let request =
-                Request { parts, header, adjustment, is_last, was_stopped: false, reply: reply.clone() };
+            let request = Request {
+                parts,
+                header,
+                adjustment,
+                is_last,
+                target_has_ended: false,
+                was_stopped: false,
+                reply: reply.clone(),
+            };
             requests.send(request).unwrap();
         }
         let reader = std::thread::spawn(move || {

@@ -216,6 +216,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let mut session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
     session.symbol_budget = symbol_budget;
     session.max_frequency_hz = settings.cpu_samples.then_some(settings.frequency_hz);
+    session.selected_cpus = settings.cpus.clone().unwrap_or_default();
     #[cfg(feature = "sandbox")]
     if settings.sandbox {
         sandbox::filter_system_calls(settings)?;
@@ -396,6 +397,7 @@ impl Session {
             header,
             adjustment: Adjustment::default(),
             max_frequency_hz: None,
+            selected_cpus: Vec::new(),
             started: Instant::now(),
         })
     }
@@ -426,7 +428,7 @@ fn reply_to(
     ended_ns: u64,
     shared: &Shared,
 ) -> Result<()> {
-    let Request { parts, header, adjustment, is_last, was_stopped, reply } = request;
+    let Request { parts, header, adjustment, is_last, target_has_ended, was_stopped, reply } = request;
     if parts.has_measures() {
         pipeline.begin_measures();
     }
@@ -450,6 +452,9 @@ fn reply_to(
             None
         }
     };
+    if is_last && target_has_ended {
+        pipeline.warn_of_living_processes();
+    }
     let measures = if parts.has_measures() { pipeline.take_measures(ended_ns) } else { None };
     // The session may have been dropped.
     let _ = reply.send(Taken { profile, measures });

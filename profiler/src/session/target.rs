@@ -146,6 +146,16 @@ impl TargetWatch {
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
+    /// The processes that are watched.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.processes.iter().map(|process| process.pid)
+    }
+
+    /// The threads that are watched on their own.
+    pub(super) fn tids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.iter().copied()
+    }
+
     /// What is watched, where the kernel measures it as one.
     #[cfg(feature = "cli")]
     pub(super) fn measured(&self) -> Option<MeasuredTarget<'_>> {

@@ -8,7 +8,7 @@ use profiler_agent::{
     environment::{Environment, Protocol},
 };
 
-use crate::cli::arguments::AgentArguments;
+use crate::cli::{arguments::AgentArguments, wrong_arguments::WrongArguments};
 
 /// The time limit of a request: the default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,7 +47,9 @@ fn destination(arguments: &AgentArguments, environment: &Environment) -> Result<
 /// A receiver by its URL, whose scheme may name the protocol.
 fn otlp(url: &str, protocol: Protocol) -> Result<Destination> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        bail!("`{url}` is no URL: give http://HOST:4318, https://HOST or grpc://HOST:4317");
+        bail!(WrongArguments::new(format!(
+            "`{url}` is not a URL: give http://HOST:4318, https://HOST or grpc://HOST:4317"
+        )));
     };
     let (protocol, scheme) = match scheme {
         "grpc" => (Protocol::Grpc, "http"),

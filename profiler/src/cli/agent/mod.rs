@@ -38,6 +38,7 @@ use super::{
     event_log::EventLog,
     service::ServiceManager,
     signals,
+    wrong_arguments::{self, WrongArguments},
 };
 use crate::{Ended, Session, sampler::ebpf::random_fraction, sandbox};
 
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &AgentArguments, common: &CommonArguments) -> Resul
     let files = files.transpose()?;
     let options = destination::delivery_options(arguments, &environment)?;
     if options.is_none() && files.is_none() {
-        bail!(NO_DESTINATION);
+        bail!(WrongArguments::new(NO_DESTINATION));
     }
     // The sandbox refuses new sockets that listen, and threads with other rights.
     let service = ServiceManager::connect();
@@ -97,7 +98,7 @@ fn serve(address: SocketAddr, state: &Arc<State>, is_confined: bool) -> Result<S
 /// Starts the session of all processes.
 fn start(arguments: &AgentArguments, common: &CommonArguments) -> Result<Session> {
     let builder = arguments.builder().sandbox(!common.no_sandbox).sandbox_network(true);
-    let session = builder.build()?.start()?;
+    let session = wrong_arguments::build(builder)?.start()?;
     signals::listen(signals::OF_SESSION, session.stopper(), None)?;
     if arguments.write_dir.is_some() {
         // The threads of the session have been started without them.

@@ -14,6 +14,7 @@ use crate::{
         byte_size::parse_byte_size,
         duration::{parse_duration, parse_duration_or_zero},
         event_log::LogFormat,
+        wrong_arguments::WrongArguments,
     },
 };
 
@@ -104,7 +105,9 @@ impl RecordArguments {
     /// There is no such user, or this process may not run a command as another user. A capture would grow without end.
     pub(in crate::cli) fn apply_user(&self, builder: Builder, quiet: bool) -> Result<Builder> {
         if self.sampling.capture.is_some() {
-            bail!("--capture is for a session with an end: `profiler -p PID -d TIME --capture DIR`");
+            bail!(WrongArguments::new(
+                "--capture is for a session with an end: `profiler -p PID -d TIME --capture DIR`"
+            ));
         }
         self.sampling.apply_user(&self.target, builder, quiet)
     }

@@ -20,14 +20,14 @@ pub(in super::super) struct TargetArguments {
 #[group(id = "what", multiple = false)]
 struct TargetKinds {
     /// Sample these processes, with all their threads
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = parse_id)]
     pid: Vec<u32>,
     /// Sample the process with this name: as ps shows it, the file name of its program, or of the assembly that dotnet runs
     /// (App or App.dll). Several processes with the name are an error that lists them
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
     /// Sample these threads
-    #[arg(short, long, value_name = "TID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = parse_id)]
     tid: Vec<u32>,
     /// Sample all processes of this machine
     #[arg(short, long)]
@@ -58,6 +58,15 @@ struct PodArguments {
     /// Sample only this container of --pod
     #[arg(long, value_name = "CONTAINER", requires = "pod", conflicts_with_all = OTHER_TARGETS)]
     pod_container: Option<String>,
+}
+
+/// Parses the id of a process or thread.
+pub(super) fn parse_id(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("the ids of processes and threads begin with 1".to_owned()),
+        Ok(id) => Ok(id),
+        Err(_) => Err("the id of a process or thread is a number; --process selects by name".to_owned()),
+    }
 }
 
 impl TargetArguments {

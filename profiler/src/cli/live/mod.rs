@@ -40,6 +40,7 @@ use super::{
     signals,
     standard_streams::print_messages,
     summary,
+    wrong_arguments::{self, WrongArguments},
 };
 use crate::{Session, sandbox};
 
@@ -47,15 +48,17 @@ use crate::{Session, sandbox};
 pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArguments) -> Result<u8> {
     terminal::check()?;
     if arguments.view.shape.has_times() {
-        bail!("--from and --to do not apply to the live view: it shows the last --window or all samples");
+        bail!(WrongArguments::new(
+            "--from and --to do not apply to the live view: it shows the last --window or all samples"
+        ));
     }
     let Some(builder) = arguments.builder() else {
-        bail!(NO_TARGET);
+        bail!(WrongArguments::new(NO_TARGET));
     };
     let builder = arguments.apply_user(builder, common.quiet)?;
     // The output of a command would overwrite the screen.
     let builder = builder.silent_command(true).sandbox(!common.no_sandbox);
-    let session = builder.build()?.start()?;
+    let session = wrong_arguments::build(builder)?.start()?;
     let shape = arguments.view.shape.clone();
     let mut state = State::new(
         History::new(arguments.window),

@@ -13,7 +13,7 @@ use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 use super::file_command::FileCommand;
 use crate::cli::{
     arguments::RecordArguments, event_log::EventLog, file_series::FileSeries, output_file::OutputFile,
-    shape::ShapeArguments,
+    shape::ShapeArguments, wrong_arguments::WrongArguments,
 };
 
 /// The limits on the files of the series.
@@ -45,11 +45,11 @@ impl FileWriter {
     /// # Errors
     /// The names do not form a series, the format is unknown, or no file can be written into the directory.
     pub(super) fn open(arguments: &RecordArguments, log: EventLog) -> Result<Self> {
-        let series = FileSeries::parse(&arguments.output).map_err(anyhow::Error::msg)?;
+        let series = FileSeries::parse(&arguments.output).map_err(WrongArguments::new)?;
         let example = series.example();
         let format = match arguments.format {
             Some(format) => format,
-            None => Format::from_path(&example)?,
+            None => Format::from_path(&example).map_err(WrongArguments::new)?,
         };
         let failed = || format!("failed to write into the directory of `{}`", arguments.output.display());
         drop(OutputFile::open(&example).with_context(failed)?);

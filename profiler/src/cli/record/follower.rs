@@ -26,6 +26,7 @@ use super::super::{
     run::exit_code,
     service::ServiceManager,
     signals,
+    wrong_arguments::{self, WrongArguments},
 };
 
 /// The argument of the follower, in whose place its recorders have the other one with its process id.
@@ -38,11 +39,11 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Runs recorders until one of them ends for another reason than that its target has ended. Returns its exit code.
 pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
     let Some(builder) = arguments.builder().filter(|_| arguments.has_named_target()) else {
-        bail!(
+        bail!(WrongArguments::new(
             "--follow needs --process NAME, --cgroup PATH or --pod NAME: what has the name is recorded, one after the other"
-        );
+        ));
     };
-    let target = builder.build()?;
+    let target = wrong_arguments::build(builder)?;
     let log = EventLog::new(arguments.log_format, common.quiet);
     let service = ServiceManager::connect();
     let requests = Requests::listen(arguments.trigger_file.is_some())?;

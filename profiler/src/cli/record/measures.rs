@@ -23,7 +23,7 @@ use super::{
     runtime_values::{RuntimeValues, event_set, event_sets},
     sample_values,
 };
-use crate::session::MeasuredTarget;
+use crate::{cli::wrong_arguments::WrongArguments, session::MeasuredTarget};
 
 /// The sources of the measures.
 #[derive(Debug)]
@@ -70,22 +70,26 @@ impl Measures {
             (None, _) => None,
             (Some(_), Some(target)) => KernelMeasures::open(target)?,
             (Some(measure), None) => {
-                bail!(
+                bail!(WrongArguments::new(format!(
                     "`{measure}` is measured of one process, of a cgroup or of the machine: record each process on its own, or use \
                      --cgroup, --container, --pod or -a"
-                )
+                )))
             }
         };
         if let Some(measure) = wanted.iter().find(|measure| is_event_besides(measure, &events)) {
-            bail!("`{measure}` is not counted: add the event with -e NAME");
+            bail!(WrongArguments::new(format!("`{measure}` is not counted: add the event with -e NAME")));
         }
         let log_file = match (wanted_from(MeasureSource::LogFile), log_file) {
             (Some(_), Some(path)) => {
                 let failed = || format!("failed to open the log file `{}`", path.display());
                 Some(FollowedFile::open(path).with_context(failed)?)
             }
-            (Some(_), None) => bail!("`file ~` compares the lines of a log file: name it with --log-file"),
-            (None, Some(_)) => bail!("no condition compares the lines of --log-file with `file ~ \"REGEX\"`"),
+            (Some(_), None) => bail!(WrongArguments::new(
+                "`file ~` compares the lines of a log file: name it with --log-file"
+            )),
+            (None, Some(_)) => bail!(WrongArguments::new(
+                "no condition compares the lines of --log-file with `file ~ \"REGEX\"`"
+            )),
             (None, None) => None,
         };
         let signal = Arc::new(AtomicBool::new(false));

@@ -33,6 +33,7 @@ use super::{
     service::ServiceManager,
     signals,
     standard_streams::write_result,
+    wrong_arguments::{self, WrongArguments},
 };
 use crate::{Ended, Error, ErrorKind, Session, sampler::ebpf::monotonic_ns, sandbox};
 
@@ -52,7 +53,9 @@ const INTERVALS_OF_CHECK: usize = 4;
 /// Runs the recorder, and returns the exit code.
 pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
     if arguments.view.shape.has_times() {
-        bail!("--from and --to do not apply to a recorder: each file has the time of --keep and --after");
+        bail!(WrongArguments::new(
+            "--from and --to do not apply to a recorder: each file has the time of --keep and --after"
+        ));
     }
     if arguments.check {
         return check(arguments, common);
@@ -127,11 +130,12 @@ fn check(arguments: &RecordArguments, common: &CommonArguments) -> Result<u8> {
 /// Starts the session with the events that the conditions need.
 fn start(arguments: &RecordArguments, conditions: &[Condition], common: &CommonArguments) -> Result<Session> {
     let Some(builder) = arguments.builder() else {
-        bail!(NO_TARGET);
+        bail!(WrongArguments::new(NO_TARGET));
     };
     let builder = arguments.apply_user(builder, common.quiet)?;
     let events = runtime_values::event_sets(&trap::measures(conditions));
-    let session = builder.runtime_events(events).sandbox(!common.no_sandbox).build()?.start()?;
+    let builder = builder.runtime_events(events).sandbox(!common.no_sandbox);
+    let session = wrong_arguments::build(builder)?.start()?;
     let ending = match arguments.trigger_file {
         Some(_) => signals::OF_RELOADING_RECORDER,
         None => signals::OF_RECORDER,

@@ -17,6 +17,11 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
+    /// Whether the set contains no CPU.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the set contains a CPU.
     #[must_use]
     pub(crate) fn contains(&self, cpu: u32) -> bool {
@@ -33,11 +38,24 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// The list without ranges, as [`FromStr`] reads it.
+/// The list with ranges, as [`FromStr`] reads it.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers: Vec<String> = self.iter().map(|cpu| cpu.to_string()).collect();
-        f.write_str(&numbers.join(","))
+        let ranges = self.0.chunk_by(|cpu, next| cpu + 1 == *next).filter_map(|range| match range {
+            [] => None,
+            [cpu] => Some(cpu.to_string()),
+            [first, .., last] => Some(format!("{first}-{last}")),
+        });
+        f.write_str(&ranges.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl IntoIterator for CpuSet {
+    type Item = u32;
+    type IntoIter = std::vec::IntoIter<u32>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
@@ -80,6 +98,24 @@ pub(super) fn possible() -> Result<u32> {
         // A container without /sys: the CPUs that are online are all that it shows.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(cpu_count(online()?.0.len())),
         Err(error) => Err(unreadable(PATH, error)),
+    }
+}
+
+/// Checks that this machine has these CPUs, whether they are online or not.
+pub(crate) fn check_present(requested: &[u32]) -> Result<()> {
+    const PATH: &str = "/sys/devices/system/cpu/present";
+    // A container without /sys does not show them.
+    let present = fs::read_to_string(PATH).ok().and_then(|list| list.parse::<CpuSet>().ok());
+    present.map_or(Ok(()), |present| check_among(requested, &present))
+}
+
+fn check_among(requested: &[u32], present: &CpuSet) -> Result<()> {
+    match requested.iter().find(|cpu| !present.contains(**cpu)) {
+        Some(cpu) => {
+            let message = format!("CPU {cpu} does not exist: this machine has the CPUs {present}");
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        None => Ok(()),
     }
 }
 
@@ -149,14 +185,22 @@ mod tests {
     #[test]
     fn a_displayed_list_parses_to_the_same_set() {
         let cpus: CpuSet = "0-2,7".parse().unwrap();
-        assert_eq!(cpus.to_string(), "0,1,2,7");
+        assert_eq!(cpus.to_string(), "0-2,7");
         assert_eq!(cpus.to_string().parse::<CpuSet>().unwrap(), cpus);
     }
 
     #[test]
     fn the_error_for_offline_cpus_names_the_online_ones() {
         let error = CpuSelection::new(Some(vec![8001, 8002])).none_online_error().unwrap().to_string();
-        assert!(error.contains("8001,8002") && error.contains(&online().unwrap().to_string()), "{error}");
+        assert!(error.contains("8001-8002") && error.contains(&online().unwrap().to_string()), "{error}");
+    }
+
+    #[test]
+    fn the_error_for_a_cpu_that_does_not_exist_names_those_that_do() {
+        let present: CpuSet = "0-3,6".parse().unwrap();
+        assert!(check_among(&[0, 6], &present).is_ok());
+        let error = check_among(&[0, 4], &present).unwrap_err().to_string();
+        assert_eq!(error, "CPU 4 does not exist: this machine has the CPUs 0-3,6");
     }
 
     #[test]

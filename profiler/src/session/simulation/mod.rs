@@ -132,8 +132,15 @@ fn process(
                     let (reply, _) = channel();
                     let (header, adjustment) = (Header::default(), Adjustment::default());
                     let parts = Parts::Profile;
-                    let request =
-                        Request { parts, header, adjustment, is_last: true, was_stopped: false, reply };
+                    let request = Request {
+                        parts,
+                        header,
+                        adjustment,
+                        is_last: true,
+                        target_has_ended: false,
+                        was_stopped: false,
+                        reply,
+                    };
                     requests.send(request).map_err(|_| ended_early())?;
                     wake(waker);
                 }
