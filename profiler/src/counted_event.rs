@@ -121,7 +121,7 @@ const HARDWARE_PERIOD: NonZeroU64 = NonZeroU64::MIN.saturating_add(1_000_002);
 
 /// A text that names no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no event (known: {known}; rNNN for a raw hardware event, syscall-time, SUBSYSTEM:NAME for a tracepoint, syscalls:sys_enter_NAME, syscalls:sys_exit_NAME, uprobe:FILE:FUNCTION[+OFFSET], uretprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME)", known = known_names())]
+#[error("`{name}` is not an event (known: {known}; rNNN for a raw hardware event, syscall-time, SUBSYSTEM:NAME for a tracepoint, syscalls:sys_enter_NAME, syscalls:sys_exit_NAME, uprobe:FILE:FUNCTION[+OFFSET], uretprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME)", known = known_names())]
 pub struct UnknownEvent {
     name: String,
 }

@@ -22,7 +22,7 @@ pub struct EventCondition {
 
 /// A text that is no condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no condition (FIELD > NUMBER, with ==, !=, <, <=, > or >=)")]
+#[error("`{text}` is not a valid condition (FIELD > NUMBER, with ==, !=, <, <=, > or >=)")]
 pub struct InvalidCondition {
     text: String,
 }

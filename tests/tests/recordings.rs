@@ -218,7 +218,7 @@ fn a_report_reads_standard_input_and_tolerates_a_closed_output_pipe() {
 #[test]
 fn invalid_filters_are_argument_errors() {
     for (flags, word) in [
-        (&["--focus", "("][..], "no regular expression"),
+        (&["--focus", "("][..], "not a valid regular expression"),
         (&["--min-share", "200%"], "0.5%"),
         (&["--from", "soon"], "500ms"),
     ] {

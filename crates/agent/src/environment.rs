@@ -110,7 +110,7 @@ fn protocol(variable: &str, value: &str) -> Result<Protocol, EnvironmentError> {
 fn milliseconds(variable: &str, value: &str) -> Result<Duration, EnvironmentError> {
     match value.trim().parse() {
         Ok(number) if number > 0 => Ok(Duration::from_millis(number)),
-        _ => Err(error(variable, format!("is `{value}`, which is no number of milliseconds"))),
+        _ => Err(error(variable, format!("is `{value}`, which is not a number of milliseconds"))),
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Filter {
 
 /// A text that is no filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no condition such as k8s.namespace.name=shop or service.name!=test-*")]
+#[error("`{text}` is not a condition such as k8s.namespace.name=shop or service.name!=test-*")]
 pub struct InvalidFilter {
     text: String,
 }

@@ -36,7 +36,7 @@ pub enum ReadError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FilterError {
     /// Not a regular expression.
-    #[error("`{text}` is no regular expression: {reason}")]
+    #[error("`{text}` is not a valid regular expression: {reason}")]
     Pattern {
         /// The text that was given.
         text: String,
@@ -44,7 +44,7 @@ pub enum FilterError {
         reason: String,
     },
     /// Not a percentage.
-    #[error("`{text}` is no share such as 0.5% (0 to 100)")]
+    #[error("`{text}` is not a share such as 0.5% (0 to 100)")]
     Share {
         /// The text that was given.
         text: String,

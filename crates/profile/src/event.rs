@@ -134,7 +134,7 @@ impl ThreadState {
 
 /// A text that is no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no state of a thread (known: {})", ThreadState::ALL.iter().map(|state| state.option()).collect::<Vec<_>>().join(", "))]
+#[error("`{text}` is not a state of a thread (known: {})", ThreadState::ALL.iter().map(|state| state.option()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownState {
     text: String,
 }
@@ -171,7 +171,10 @@ mod tests {
             assert_eq!((state.option().parse(), state.index()), (Ok(state), index));
         }
         let error = "sleeping".parse::<ThreadState>().unwrap_err().to_string();
-        assert!(error.starts_with("`sleeping` is no state of a thread (known: on-cpu, runnable"), "{error}");
+        assert!(
+            error.starts_with("`sleeping` is not a state of a thread (known: on-cpu, runnable"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl FromStr for EventProvider {
         let mut parts = text.split(':');
         let name = parts.next().filter(|name| !name.is_empty()).ok_or(InvalidEventProvider("no name"))?;
         let keywords = parts.next().filter(|keywords| !keywords.is_empty()).map(parse_hexadecimal);
-        let keywords = keywords.transpose().map_err(|_| InvalidEventProvider("keywords are no number"))?;
+        let keywords =
+            keywords.transpose().map_err(|_| InvalidEventProvider("the keywords are not a number"))?;
         let level = parts.next().map_or(Ok(DEFAULT_LEVEL), str::parse);
         let level = level.ok().filter(|level| (1..=MAX_LEVEL).contains(level));
         let level = level.ok_or(InvalidEventProvider("the level is not between 1 and 5"))?;

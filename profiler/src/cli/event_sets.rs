@@ -27,7 +27,7 @@ impl FromStr for EventSets {
         for name in list.split(',').map(str::trim) {
             let group = GROUPS.iter().find(|(group, _)| *group == name).map(|(_, sets)| *sets);
             let set = || EventSet::ALL.iter().find(|set| set.name() == name).map(std::slice::from_ref);
-            let unknown = || format!("`{name}` is no set of events (known: {})", names());
+            let unknown = || format!("`{name}` is not a set of events (known: {})", names());
             sets.extend(group.or_else(set).ok_or_else(unknown)?);
         }
         Ok(Self(sets))

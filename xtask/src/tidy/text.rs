@@ -14,7 +14,7 @@ const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "misc", "type", "
 
 /// The rules on a Rust file.
 pub(super) fn check(path: &str, text: &str) -> Vec<String> {
-    let rules = [first_line, length, module_name, sleeping_test];
+    let rules = [first_line, length, module_name, sleeping_test, refusal];
     rules.iter().filter_map(|rule| rule(path, text)).map(|broken| format!("{path}: {broken}")).collect()
 }
 
@@ -39,6 +39,12 @@ fn sleeping_test(path: &str, text: &str) -> Option<String> {
     let tests = if path.starts_with("tests/") { Some(0) } else { text.find("#[cfg(test)]") };
     let sleeps = tests.and_then(|start| text.get(start..)).is_some_and(|tests| tests.contains(SLEEP));
     sleeps.then(|| format!("a test must wait for an event, not `{SLEEP}`"))
+}
+
+/// A message that refuses a value says that it "is not a valid filter", not that it "is no filter".
+fn refusal(_: &str, text: &str) -> Option<String> {
+    const WRONG: &str = concat!("}` is ", "no ");
+    text.contains(WRONG).then(|| format!("`{WRONG}...` in a message is not English: `is not a valid ...`"))
 }
 
 /// Strings that would tie the project to one machine. In pieces, so that this file passes.
@@ -99,6 +105,13 @@ mod tests {
         assert_eq!(broken("profiler/src/session.rs", &sleep), "");
         let unit_test = sleep.replace("fn wait", "#[cfg(test)]\nfn wait");
         assert!(broken("profiler/src/session.rs", &unit_test).contains("wait for an event"));
+    }
+
+    #[test]
+    fn a_message_that_refuses_a_value_must_be_english() {
+        let message = concat!("//! Parses.\n#[error(\"`{text}` is ", "no filter\")]\n");
+        assert!(broken("profiler/src/filter.rs", message).contains("is not a valid"));
+        assert_eq!(broken("profiler/src/filter.rs", &message.replace("no filter", "not a valid filter")), "");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Label {
 /// A text that is no label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` is no label: give `NAME=VALUE` with a name of letters, digits, `_` and `.` that begins with a letter, and a value \
+    "`{}` is not a valid label: give `NAME=VALUE` with a name of letters, digits, `_` and `.` that begins with a letter, and a value \
      of 1 to {MAX_VALUE_BYTES} bytes",
     profiler_profile_formats::printable(.text)
 )]

@@ -138,7 +138,10 @@ mod tests {
     fn an_invalid_pattern_is_a_one_line_error() {
         for text in ["(", "a{2,1}", "[z-a]", "a{1000}{1000}{1000}"] {
             let message = text.parse::<Pattern>().unwrap_err().to_string();
-            assert!(message.starts_with(&format!("`{text}` is no regular expression: ")), "{message}");
+            assert!(
+                message.starts_with(&format!("`{text}` is not a valid regular expression: ")),
+                "{message}"
+            );
             assert_eq!(message.lines().count(), 1, "{message}");
         }
     }

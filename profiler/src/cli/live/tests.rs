@@ -113,7 +113,7 @@ fn a_search_is_updated_while_it_is_typed_and_has_its_share() {
     press(&mut state, KeyCode::Esc);
     assert!(!text(&mut state).contains("/rea"));
     type_text(&mut state, "/(");
-    assert!(text(&mut state).contains("is no regular expression"));
+    assert!(text(&mut state).contains("is not a valid regular expression"));
     press(&mut state, KeyCode::Esc);
     type_text(&mut state, "n");
     assert!(text(&mut state).contains("no search"));

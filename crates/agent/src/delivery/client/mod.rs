@@ -69,7 +69,7 @@ impl Client {
             |reason: String| DeliveryError::InvalidUrl { url: endpoint.authority.to_string(), reason };
         let tls = if endpoint.is_tls {
             let name = ServerName::try_from(endpoint.host.clone())
-                .map_err(|error| invalid(format!("its host is no name of a server: {error}")))?;
+                .map_err(|error| invalid(format!("its host is not the name of a server: {error}")))?;
             Some((tls::connector(endpoint.protocol, options.ca_file.as_deref())?, name))
         } else {
             None
