@@ -59,6 +59,7 @@ mod process_filter;
 mod process_name;
 mod process_reader;
 mod procfs;
+mod program;
 pub mod root_directory;
 #[cfg(feature = "pods")]
 mod service_name;

@@ -76,6 +76,8 @@ pub struct Identity {
     pub started_unix_ns: u64,
     /// The path of the program, as `/proc/PID/exe` shows it.
     pub executable: Option<PathBuf>,
+    /// The name of the program, as its user calls it: that of a link by which it was started, else that of the file.
+    pub program: Option<String>,
     /// The variables of the initial environment in [`JIT_DIRECTORY_VARIABLES`] (`NAME=VALUE`, each terminated by a zero
     /// byte), with absolute paths; empty when it cannot be read.
     pub environment: Vec<u8>,

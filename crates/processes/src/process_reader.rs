@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
-    jit_directories, kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
+    jit_directories, kubernetes::ContainerNames, maps, program::program_name, root_directory::RootDirectories,
+    status,
 };
 #[cfg(feature = "pods")]
 use crate::{kubernetes::KnownNames, process_context::published_service_name, service_name::service_name_of};
@@ -60,7 +61,9 @@ impl ProcessReader {
     /// Reads a process.
     pub(crate) fn read(&mut self, pid: u32) -> Reading {
         let began_ns = self.now_ns();
-        let (identity, comm, space) = (self.identity(pid), self.comm(pid), self.address_space(pid));
+        let comm = self.comm(pid);
+        let identity = self.identity(pid, comm.as_deref().unwrap_or_default());
+        let space = self.address_space(pid);
         Reading { pid, began_ns, ended_ns: self.now_ns(), identity, comm, space }
     }
 
@@ -80,16 +83,19 @@ impl ProcessReader {
         None
     }
 
-    fn identity(&mut self, pid: u32) -> Result<Identity, LookupError> {
+    fn identity(&mut self, pid: u32, comm: &str) -> Result<Identity, LookupError> {
         let start_ticks = self.start_ticks(pid)?;
         let environment = self.proc.read(pid, "environ").unwrap_or_default();
         let cgroup = self.proc.read(pid, "cgroup").unwrap_or_default();
         let container = cgroup::container_id_of(&cgroup);
+        let executable = self.proc.executable(pid).ok();
+        let command_line = || self.proc.read(pid, "cmdline").unwrap_or_default();
         Ok(Identity {
             status: self.status(pid)?,
             start_ticks,
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
-            executable: self.proc.executable(pid).ok(),
+            program: program_name(executable.as_deref(), comm, command_line),
+            executable,
             environment: self.jit_directories(pid, &environment),
             #[cfg(feature = "pods")]
             service_name: service_name_of(&environment),
@@ -170,8 +176,8 @@ mod tests {
         let mut reader = ProcessReader::new(Arc::new(ProcFs::live()));
         let mut child =
             std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let own = reader.identity(std::process::id()).unwrap().root.unwrap();
-        let other = reader.identity(child.id()).unwrap().root.unwrap();
+        let own = reader.identity(std::process::id(), "").unwrap().root.unwrap();
+        let other = reader.identity(child.id(), "").unwrap().root.unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(Arc::ptr_eq(&own, &other));
@@ -181,7 +187,7 @@ mod tests {
     fn a_process_that_cannot_be_read_has_not_ended() {
         let directory = tempfile::tempdir().unwrap();
         let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
-        let mut identity_error = || reader.identity(7).map(|_| ()).unwrap_err();
+        let mut identity_error = || reader.identity(7, "").map(|_| ()).unwrap_err();
         assert_eq!(identity_error(), LookupError::ProcessGone);
         // Captures have regular files only.
         std::fs::create_dir_all(directory.path().join("7/stat")).unwrap();

@@ -81,7 +81,7 @@ fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger) -> Vec<Stri
         lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
     } else {
         lines.push(stacks(ledger));
-        lines.push(frames(ledger));
+        lines.extend(frames(ledger));
         lines.extend(most_unsymbolized(event, ledger));
     }
     lines.extend(overhead_limit(ledger));
@@ -216,15 +216,16 @@ fn unwind_methods(ledger: &EventLedger) -> String {
     text
 }
 
-fn frames(ledger: &EventLedger) -> String {
+/// The share of symbolized frames by source; `None` without frames.
+fn frames(ledger: &EventLedger) -> Option<String> {
     let total = ledger.symbolized_total().saturating_add(ledger.unsymbolized_total());
-    let sources =
-        ledger.symbolized.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
-    format!(
-        "frames: {} symbolized ({})",
-        percent(ledger.symbolized_total(), total),
-        sources.collect::<Vec<_>>().join(", ")
-    )
+    let sources: Vec<_> = ledger
+        .symbolized
+        .iter()
+        .map(|(source, count)| format!("{} {source}", percent(*count, total)))
+        .collect();
+    let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
+    (total > 0).then(|| format!("frames: {} symbolized{sources}", percent(ledger.symbolized_total(), total)))
 }
 
 /// The module and reason with the most unsymbolized frames, and the remedy.
@@ -445,6 +446,15 @@ mod tests {
     #[test]
     fn a_ledger_that_does_not_add_up_is_reported() {
         assert!(summary(|ledger| ledger.due = 5).contains("5 of 5 ticks are not accounted for"));
+    }
+
+    #[test]
+    fn frames_without_a_source_have_no_empty_parentheses() {
+        let mut ledger = EventLedger::default();
+        assert_eq!(frames(&ledger), None);
+        let unsymbolized = UnsymbolizedFrames { module: "a".to_owned(), reason: Reason::NoSymbols };
+        ledger.unsymbolized.insert(unsymbolized, 3);
+        assert_eq!(frames(&ledger).unwrap(), "frames: 0.0 % symbolized");
     }
 
     #[test]

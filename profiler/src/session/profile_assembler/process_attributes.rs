@@ -1,6 +1,6 @@
 //! The attributes that say to which service, program and container a process belongs.
 
-use std::{borrow::Cow, path::Path};
+use std::borrow::Cow;
 
 use profiler_processes::Identity;
 
@@ -16,7 +16,7 @@ pub(super) fn of<'a>(
     let program = if identity.status.kernel_thread {
         Some(KERNEL.into())
     } else {
-        identity.executable.as_deref().and_then(program_name)
+        identity.program.as_deref().map(Cow::Borrowed)
     };
     let attributes = [
         ("service.name", service_name.map(Cow::Borrowed)),
@@ -29,15 +29,6 @@ pub(super) fn of<'a>(
     attributes.into_iter().filter_map(move |(name, value)| Some((name, value.filter(is_known)?)))
 }
 
-/// The file name of a program, without the mark of the kernel for a deleted file.
-fn program_name(executable: &Path) -> Option<Cow<'_, str>> {
-    let name = executable.file_name()?.to_string_lossy();
-    Some(match name.strip_suffix(" (deleted)") {
-        Some(name) => Cow::Owned(name.to_owned()),
-        None => name,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -46,12 +37,13 @@ mod tests {
 
     use super::*;
 
-    fn identity(status: Status, executable: Option<&str>) -> Identity {
+    fn identity(status: Status, program: Option<&str>) -> Identity {
         Identity {
             status,
             start_ticks: 0,
             started_unix_ns: 0,
-            executable: executable.map(Into::into),
+            executable: None,
+            program: program.map(Into::into),
             environment: Vec::new(),
             service_name: None,
             unit: None,
@@ -76,14 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_the_file_of_a_process_and_that_of_the_kernel_has_no_file() {
-        let program = |status, path| -> Vec<String> {
-            of(&identity(status, path), None).map(|(name, value)| format!("{name}={value}")).collect()
+    fn a_program_has_its_name_and_that_of_the_kernel_one_of_its_own() {
+        let program = |status, name| -> Vec<String> {
+            of(&identity(status, name), None).map(|(name, value)| format!("{name}={value}")).collect()
         };
         let user = Status::default();
         let expected = ["process.executable.name=app"];
-        assert_eq!(program(user.clone(), Some("/srv/app (deleted)")), expected);
-        assert_eq!(program(user.clone(), Some("/srv/app")), expected);
+        assert_eq!(program(user.clone(), Some("app")), expected);
         assert_eq!(program(user, None), [""; 0]);
         let kernel = Status { kernel_thread: true, ..Status::default() };
         assert_eq!(program(kernel, None), ["process.executable.name=[kernel]"]);
