@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
-    jit_directories, kubernetes::ContainerNames, maps, program::program_name, root_directory::RootDirectories,
-    status,
+    jit_directories, kubernetes::ContainerNames, maps, program::program_name,
+    root_directory::RootDirectories, status,
 };
 #[cfg(feature = "pods")]
 use crate::{kubernetes::KnownNames, process_context::published_service_name, service_name::service_name_of};
