@@ -1,5 +1,5 @@
 // The mode `reuse` of the .NET workload: methods of short life, whose addresses the runtime uses again. By turns a dynamic
-// method and one of a collectible assembly runs for some time, is collected, and makes room for the next one. For each the
+// method and one of a collectible assembly runs for some time and is collected. For each the
 // program prints "ran NAME BEGIN END", in nanoseconds of CLOCK_MONOTONIC: between these times the main thread is in it, or
 // in a call of `Reuse.GoesOn`.
 using System;
