@@ -4,6 +4,7 @@
 //!   image, an assembly in a single-file program) to the name of its method.
 //! * JIT code: [`eventpipe`] encodes the commands of the diagnostics protocol, and decodes nettrace streams with the
 //!   address and name of each method that a runtime compiles.
+//! * Code that NativeAOT compiled: [`native_aot`] converts symbols to names in C# spelling.
 //! * Native code of a stripped runtime: [`call_tables`] reads the names of functions that managed code calls,
 //!   [`jit_helpers`] those of helpers that JIT code calls, and [`readytorun::RuntimeCells`] has the places of helpers that
 //!   precompiled code calls. [`stubs`] recognizes the code that a runtime generates, and [`calls`] decodes what calls lead to.
@@ -100,6 +101,7 @@ pub mod calls;
 pub mod eventpipe;
 pub mod jit_helpers;
 pub mod managed;
+pub mod native_aot;
 pub mod pe;
 pub mod readytorun;
 pub mod stubs;

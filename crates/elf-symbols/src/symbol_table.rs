@@ -15,6 +15,7 @@ use profiler_binary_reader::{ParseError, WorkBudget};
 use crate::{
     elf::Elf,
     header::LE,
+    machine::Machine,
     section::{Section, SectionContent, Sections},
 };
 
@@ -142,6 +143,7 @@ impl SymbolTable {
         let mut loader = Loader {
             elf,
             code: CodeRanges::of_sections(sections),
+            untyped: untyped_code(elf, sections),
             names: locate(elf, names, MAX_COMPRESSED_NAME_BYTES, budget)?,
             functions: Vec::new(),
             label_names: HashMap::new(),
@@ -253,10 +255,19 @@ fn locate(
     Ok(content)
 }
 
+/// The code that NativeAOT compiled: the symbols of its hundred thousands of functions have neither type nor size. Only
+/// assemblers for AArch64 put labels of their own there.
+fn untyped_code(elf: &Elf, sections: &Sections) -> Range<u64> {
+    let managed = sections.find(b"__managedcode").filter(|_| elf.machine() == Machine::X86_64);
+    managed.map_or(0..0, |section| section.addresses())
+}
+
 /// Reads a table in chunks and keeps the symbols of code.
 struct Loader<'a> {
     elf: &'a Elf,
     code: CodeRanges,
+    /// The code whose functions have no type.
+    untyped: Range<u64>,
     names: SectionContent,
     functions: Vec<Function>,
     /// For each label name that was read, whether it is a label of the source.
@@ -296,7 +307,9 @@ impl Loader<'_> {
         is_defined
             && is_code
             && self.code.end_of_range_at(symbol.st_value.get(LE)).is_some()
-            && (symbol.st_type() != elf::STT_NOTYPE || self.is_label_of_source(symbol.st_name.get(LE)))
+            && (symbol.st_type() != elf::STT_NOTYPE
+                || self.untyped.contains(&symbol.st_value.get(LE))
+                || self.is_label_of_source(symbol.st_name.get(LE)))
     }
 
     /// Whether a label without a type is from the source. Mapping symbols (`$x`, `$d.1`: ELF for the Arm 64-bit

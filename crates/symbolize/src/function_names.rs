@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::jit_helpers::JitHelpers;
-use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
+use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind};
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     runtime_functions::RuntimeFunctions,
     runtime_helpers,
     symbol::{SymbolHint, Symbolized},
+    symbol_names::SymbolNames,
 };
 
 /// The maximum distance from the nearest export to an unsymbolized function: about the code of one source file. In libraries
@@ -30,6 +31,8 @@ pub(super) struct FunctionNames {
     absence: Reason,
     /// The function ranges, loaded when the tables miss an address for the first time.
     ranges: Option<FunctionRanges>,
+    /// Converts symbols to names.
+    names: SymbolNames,
     /// The functions that a .NET runtime's call tables name, loaded when no table has the name of a function.
     runtime_functions: Option<RuntimeFunctions>,
 }
@@ -62,7 +65,8 @@ impl FunctionNames {
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
-        Self { tables: loader.tables, absence: loader.absence, ranges: None, runtime_functions: None }
+        let names = SymbolNames::of_module(module, path);
+        Self { tables: loader.tables, absence: loader.absence, ranges: None, names, runtime_functions: None }
     }
 
     /// Whether there is a table with more than exports.
@@ -112,7 +116,7 @@ impl FunctionNames {
         let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
         SymbolHint {
             function_start,
-            preceding_symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)),
+            preceding_symbol: nearest.filter(is_near).map(|nearest| self.names.name(&nearest)),
         }
     }
 
@@ -139,7 +143,7 @@ impl FunctionNames {
     fn find_by_start(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
         let found = self.tables.iter().find_map(|table| {
             let found = table.symbols.find_start(&table.elf, start).ok().flatten()?;
-            Some(Symbolized::new(table.source, demangle(&found.name)))
+            Some(Symbolized::new(table.source, self.names.name(&found)))
         });
         found.ok_or(self.absence)
     }
@@ -165,8 +169,8 @@ impl FunctionNames {
                 best = Some((table.source, found));
             }
         }
-        let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
-        Ok(Symbolized::new(source, demangle(&name)))
+        let (source, found) = best.ok_or(self.absence)?;
+        Ok(Symbolized::new(source, self.names.name(&found)))
     }
 }
 

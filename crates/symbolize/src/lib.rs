@@ -77,6 +77,7 @@ mod runtime_functions;
 mod runtime_helpers;
 mod runtime_memory;
 pub mod symbol;
+mod symbol_names;
 pub mod symbol_server;
 pub mod symbol_sources;
 mod sys;

@@ -81,7 +81,10 @@ fn runtime(runtime: &Runtime) -> String {
             ".NET{version}, a single-file program with {plain} assemblies as they are and {compressed} compressed"
         ),
         (RuntimeKind::SingleFile, None) => format!(".NET{version} in {}", runtime.path),
-        (RuntimeKind::NativeAot, _) => ".NET compiled ahead of time, which is native code".to_owned(),
+        (RuntimeKind::NativeAot, _) => format!(
+            ".NET compiled ahead of time (NativeAOT) in {}: native code with the symbols of the file or of its .dbg file",
+            runtime.path
+        ),
         (RuntimeKind::Mono, _) => format!("Mono in {}", runtime.path),
     }
 }

@@ -18,7 +18,7 @@ use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     call_tables::{RuntimeFile, read_call_tables},
     jit_helpers::{find_jit_helpers, read_helper_names},
-    managed,
+    managed, native_aot,
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
 use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
@@ -224,6 +224,7 @@ pub fn names(bytes: &[u8]) {
     let once = managed::normalize_name(&text).name;
     assert_eq!(managed::normalize_name(&once).name, once);
     let _ = (managed::csharp_name(&once), managed::csharp_name(&text));
+    let _ = native_aot::method_name(&text, "app");
     let event = managed::name_from_event("A.B", "C", &text);
     assert!(!event.contains("pMT: "));
 }

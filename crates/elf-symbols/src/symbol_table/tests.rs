@@ -120,6 +120,25 @@ fn labels_of_the_source_are_symbols_and_those_of_the_assembler_are_not() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn all_functions_without_a_type_of_nativeaot_are_read() {
+    const FUNCTIONS: u64 = MAX_LABEL_NAMES as u64 + 8;
+    let info = SymbolInfo::new(STB_LOCAL, STT_NOTYPE);
+    let symbols: Vec<_> = (0..FUNCTIONS)
+        .map(|number| {
+            TestSymbol(Box::leak(format!("F{number}").into_boxed_str()), 0x10_0000 + number, 0, info)
+        })
+        .collect();
+    let file = TestFile::with_code().with("__managedcode", elf::SHT_NOBITS, Vec::new());
+    let mut file = file.section_address(0x10_0000).section_flags(2, elf::SHF_ALLOC | elf::SHF_EXECINSTR);
+    file.set_section_size(2, FUNCTIONS);
+    let bytes = file.symbols(elf::SHT_SYMTAB, &symbols).bytes();
+    let last = FUNCTIONS - 1;
+    let found = found_in(bytes, TableKind::Static, 0x10_0000 + last).unwrap();
+    assert_eq!(found, Some(format!("F{last}")));
+}
+
+#[test]
 fn symbols_of_data_and_outside_of_code_are_ignored() {
     let data = TestSymbol("data", 0x1000, 8, SymbolInfo::new(STB_GLOBAL, STT_OBJECT));
     assert_eq!(found(&[data], 0x1000), None);

@@ -5,6 +5,8 @@ use std::path::Path;
 use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::Elf;
 
+use crate::symbol_names::managed_code;
+
 /// A runtime of managed code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeKind {
@@ -33,7 +35,9 @@ pub(super) fn kind_of(elf: &Elf) -> Option<RuntimeKind> {
         (NATIVE_AOT, RuntimeKind::NativeAot),
     ];
     let exported = elf.find_exports(&EXPORTS.map(|(name, _)| name)).unwrap_or_default();
-    EXPORTS.into_iter().find(|(name, _)| exported.contains(name)).map(|(_, kind)| kind)
+    let kind = EXPORTS.into_iter().find(|(name, _)| exported.contains(name)).map(|(_, kind)| kind);
+    // A library exports what its author chose, and a program that is linked without exports has none.
+    kind.or_else(|| (!managed_code(elf).is_empty()).then_some(RuntimeKind::NativeAot))
 }
 
 /// Whether a file contains a .NET runtime with a JIT compiler.
@@ -118,6 +122,13 @@ mod tests {
         ] {
             assert_eq!(kind_of(&elf(exports, b"")), kind, "{exports:?}");
         }
+    }
+
+    #[test]
+    fn code_that_was_compiled_ahead_of_time_is_detected_by_its_section() {
+        let file = TestFile::with_code().with("__managedcode", SHT_PROGBITS, vec![0xc3]);
+        let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
+        assert_eq!(kind_of(&elf), Some(RuntimeKind::NativeAot));
     }
 
     #[test]
