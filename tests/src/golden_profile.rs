@@ -193,8 +193,20 @@ impl Golden {
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
         // The kept recordings are older than these.
-        let later =
-            [Reason::NotResponding, Reason::TooManyOpenFiles, Reason::OutOfTime, Reason::JitCodeUnloaded];
+        let later = [
+            Reason::NotResponding,
+            Reason::TooManyOpenFiles,
+            Reason::OutOfTime,
+            Reason::JitCodeUnloaded,
+            Reason::NoJavaMap,
+            Reason::NoDotnetMap,
+            Reason::NoMonoMap,
+            Reason::NoErlangMap,
+            Reason::NoNodeMap,
+            Reason::NoPhpMap,
+            Reason::NoRubyMap,
+            Reason::NoLuaJitMap,
+        ];
         let reasons = Reason::ALL.iter().filter(|reason| !later.contains(reason));
         let unnamed = reasons.map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);

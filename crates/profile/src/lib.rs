@@ -43,6 +43,7 @@ mod function;
 mod ids;
 mod incident;
 mod joined;
+mod language_runtime;
 mod ledger;
 mod profile;
 mod profile_copy;
@@ -71,6 +72,7 @@ pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource
 pub use function::FunctionCount;
 pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
 pub use incident::Incident;
+pub use language_runtime::LanguageRuntime;
 pub use ledger::{Cost, EventLedger, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
 pub use profile::{Attribute, Header, KubernetesNames, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;

@@ -40,7 +40,7 @@ pub enum Reason {
     SymbolsOnTheWay,
     /// The file has a symbol table, but no symbol at this address.
     NoSymbolHere,
-    /// JIT code of a runtime with neither a diagnostics socket nor a perf map nor a jitdump.
+    /// JIT code of an unknown runtime with neither a perf map nor a jitdump.
     NoJitMap,
     /// JIT code whose perf map or jitdump is not trusted: owned by another user, older than the process, or not a
     /// regular file.
@@ -71,6 +71,22 @@ pub enum Reason {
     /// Reading the symbols of the files of a container, or of those of the host, took as much CPU time after the end of
     /// sampling as it may.
     OutOfTime,
+    /// JIT code of Java with neither a perf map nor a jitdump.
+    NoJavaMap,
+    /// JIT code of .NET with neither a diagnostics socket nor a perf map nor a jitdump.
+    NoDotnetMap,
+    /// JIT code of Mono with neither a perf map nor a jitdump.
+    NoMonoMap,
+    /// JIT code of Erlang with neither a perf map nor a jitdump.
+    NoErlangMap,
+    /// JIT code of Node.js with neither a perf map nor a jitdump.
+    NoNodeMap,
+    /// JIT code of PHP with neither a perf map nor a jitdump.
+    NoPhpMap,
+    /// JIT code of Ruby with neither a perf map nor a jitdump.
+    NoRubyMap,
+    /// JIT code of LuaJIT with neither a perf map nor a jitdump.
+    NoLuaJitMap,
 }
 
 impl Reason {
@@ -105,6 +121,14 @@ impl Reason {
         Self::TooManyOpenFiles,
         Self::OutOfTime,
         Self::JitCodeUnloaded,
+        Self::NoJavaMap,
+        Self::NoDotnetMap,
+        Self::NoMonoMap,
+        Self::NoErlangMap,
+        Self::NoNodeMap,
+        Self::NoPhpMap,
+        Self::NoRubyMap,
+        Self::NoLuaJitMap,
     ];
 }
 
@@ -128,6 +152,14 @@ impl fmt::Display for Reason {
             Self::SymbolsOnTheWay => "no symbols, and a download that did not end in time",
             Self::NoSymbolHere => "no symbol at the address",
             Self::NoJitMap => "JIT code without a perf map or jitdump",
+            Self::NoJavaMap => "JIT code of Java without a perf map or jitdump",
+            Self::NoDotnetMap => "JIT code of .NET without a perf map or jitdump",
+            Self::NoMonoMap => "JIT code of Mono without a perf map or jitdump",
+            Self::NoErlangMap => "JIT code of Erlang without a perf map or jitdump",
+            Self::NoNodeMap => "JIT code of Node.js without a perf map or jitdump",
+            Self::NoPhpMap => "JIT code of PHP without a perf map or jitdump",
+            Self::NoRubyMap => "JIT code of Ruby without a perf map or jitdump",
+            Self::NoLuaJitMap => "JIT code of LuaJIT without a perf map or jitdump",
             Self::JitMapRefused => "JIT code with an untrusted perf map",
             Self::NoJitEntry => "JIT code without an entry at the address",
             Self::JitCodeUnloaded => "JIT code that the runtime may have unloaded since",

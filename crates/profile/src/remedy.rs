@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Event, EventLedger, Reason, Sampling, UnsymbolizedFrames};
+use super::{Event, EventLedger, LanguageRuntime, Reason, Sampling, UnsymbolizedFrames};
 
 /// An action after which frames are symbolized. Its text names no option of a program.
 #[non_exhaustive]
@@ -21,8 +21,8 @@ pub enum Remedy {
     GrantCapabilities(&'static [&'static str]),
     /// Let the kernel show its addresses.
     ShowKernelAddresses,
-    /// Start the target so that its runtime writes a perf map.
-    WritePerfMap,
+    /// Have the runtime of the target write a perf map, in its own way.
+    WritePerfMap(&'static str),
     /// Correct the owner or the age of the perf map.
     ReplacePerfMap,
     /// Sample again, for a longer time: the runtime did not send its events.
@@ -46,10 +46,7 @@ impl fmt::Display for Remedy {
             Self::ShowKernelAddresses => {
                 "grant the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0"
             }
-            Self::WritePerfMap => {
-                "start the target with a perf map: --perf-basic-prof for node, \
-                 DOTNET_PerfMapEnabled=3 for .NET without diagnostics"
-            }
+            Self::WritePerfMap(instruction) => instruction,
             Self::ReplacePerfMap => {
                 "the map must be a regular file of the target's user, and not older than the process"
             }
@@ -103,14 +100,18 @@ impl UnsymbolizedFrames {
                 Some(Remedy::GrantCapabilities(&["CAP_CHECKPOINT_RESTORE"]))
             }
             Reason::KernelAddressesHidden => Some(Remedy::ShowKernelAddresses),
-            Reason::NoJitMap => Some(Remedy::WritePerfMap),
+            Reason::NoJitMap => Some(Remedy::WritePerfMap(WRITE_ANY_PERF_MAP)),
             Reason::JitMapRefused => Some(Remedy::ReplacePerfMap),
             Reason::RuntimeNotReachable => Some(Remedy::GrantCapabilities(&["CAP_DAC_OVERRIDE"])),
             Reason::RuntimeSilent => Some(Remedy::SampleAgain),
-            _ => None,
+            reason => LanguageRuntime::perf_map_instruction(reason).map(Remedy::WritePerfMap),
         }
     }
 }
+
+/// What names the JIT code of an unknown runtime.
+const WRITE_ANY_PERF_MAP: &str =
+    "have its runtime write a perf map (/tmp/perf-PID.map) or a jitdump, as its manual says";
 
 /// The symbol server that most likely has the debug file of a module with this file name.
 fn symbol_server(file_name: &str) -> &'static str {
@@ -171,6 +172,29 @@ mod tests {
             assert!(cause.contains(word), "{cause}");
             assert_eq!(sampled.why_empty(&event), None);
         }
+    }
+
+    #[test]
+    fn the_remedy_for_jit_code_is_that_of_its_runtime() {
+        for (runtime, word) in [
+            (LanguageRuntime::Java, "jcmd PID Compiler.perfmap"),
+            (LanguageRuntime::Java, "-XX:+PreserveFramePointer"),
+            (LanguageRuntime::Dotnet, "DOTNET_PerfMapEnabled=3"),
+            (LanguageRuntime::Mono, "--jitmap"),
+            (LanguageRuntime::Erlang, "+JPperf true"),
+            (LanguageRuntime::Node, "--perf-basic-prof --interpreted-frames-native-stack"),
+            (LanguageRuntime::Php, "opcache.jit_debug"),
+            (LanguageRuntime::Ruby, "--yjit-perf"),
+            (LanguageRuntime::LuaJit, "LUAJIT_USE_PERFTOOLS"),
+            (LanguageRuntime::CPython, "a perf map (/tmp/perf-PID.map)"),
+        ] {
+            let text = remedy("", runtime.reason_without_map()).unwrap().to_string();
+            assert!(text.contains(word), "{text}");
+            let is_of_node = runtime == LanguageRuntime::Node;
+            assert_eq!(text.contains("node"), is_of_node, "{text}");
+        }
+        let text = remedy("", Reason::NoJitMap).unwrap().to_string();
+        assert!(!text.contains("node") && !text.contains("NET"), "{text}");
     }
 
     #[test]

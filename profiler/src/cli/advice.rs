@@ -39,9 +39,7 @@ pub(super) fn command(remedy: &Remedy) -> String {
         Remedy::EnableDiagnostics => {
             "start it without `DOTNET_EnableDiagnostics=0` and with a writable temporary directory"
         }
-        Remedy::WritePerfMap => {
-            "start it with a perf map (`node --perf-basic-prof`, `python3 -X perf`, `mono --jitmap`)"
-        }
+        Remedy::WritePerfMap(instruction) => instruction,
     };
     fixed.to_owned()
 }
@@ -63,7 +61,7 @@ fn equivalent(remedy: &Remedy) -> Option<String> {
         | Remedy::NewerKernel
         | Remedy::KernelWithBtf
         | Remedy::EnableDiagnostics
-        | Remedy::WritePerfMap
+        | Remedy::WritePerfMap(_)
         | Remedy::AddDebugFile(_) => return None,
     };
     Some(fixed.to_owned())
@@ -105,7 +103,7 @@ fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
         Remedy::MountCgroups => "no cgroup file system is mounted",
         Remedy::NewerKernel => "this kernel is too old",
         Remedy::KernelWithBtf => "this kernel has no BTF",
-        Remedy::EnableDiagnostics | Remedy::WritePerfMap => "there is no symbol source for its JIT code",
+        Remedy::EnableDiagnostics | Remedy::WritePerfMap(_) => "there is no symbol source for its JIT code",
         Remedy::AddDebugFile(_) => "the file has no symbols",
     };
     fixed.to_owned()

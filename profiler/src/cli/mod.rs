@@ -13,6 +13,7 @@ mod event_summary;
 mod file_series;
 mod held_log;
 mod incident_summary;
+mod interpreter_summary;
 mod list;
 mod live;
 #[cfg(feature = "manual")]

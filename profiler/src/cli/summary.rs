@@ -8,7 +8,7 @@ use profiler_profile::{
 };
 use profiler_profile_formats::printable;
 
-use super::{event_summary, incident_summary};
+use super::{event_summary, incident_summary, interpreter_summary};
 
 /// The summary of a profile: a few lines that begin with `profiler: `. `view` is what pictures, pages and tables show of
 /// it.
@@ -55,6 +55,7 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
             ledger.dropped_runtime_events
         ));
     }
+    lines.extend(interpreter_summary::line(profile));
     lines.push(cost(&profile.events().collect::<Vec<_>>(), ledger));
     lines.extend(hidden_idle(profile, view));
     lines.extend(profile.findings().iter().map(ToString::to_string));

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::sys::kernel_names::KernelNames;
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, Process, ProcessFilter, ProcessTable, root_directory::RootDirectory};
-use profiler_profile::{Reason, SymbolSource};
+use profiler_profile::{LanguageRuntime, Reason, SymbolSource, UnsymbolizedFrames};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
     debug_file::DebugDirectories,
@@ -67,6 +67,7 @@ fn about(process: &str, sources: &ProcessSymbolSources, is_memory_readable: bool
     };
     let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
     findings.extend(jit(sources));
+    findings.extend(interpreted(sources));
     findings.extend(precompiled(sources));
     findings.extend(native(&sources.native, is_memory_readable && has_diagnostics(sources)));
     findings.extend(closed(sources));
@@ -95,11 +96,27 @@ fn has_diagnostics(sources: &ProcessSymbolSources) -> bool {
     matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
 }
 
+/// The functions that an interpreter runs; `None` for a process of compiled code.
+fn interpreted(sources: &ProcessSymbolSources) -> Option<Finding> {
+    const NAME: &str = "interpreted functions";
+    let language = sources.language.filter(|language| language.is_interpreter())?;
+    if let Some(path) = &sources.jit_file {
+        return Some(Finding::ok(NAME, format!("{}: named by `{}`", language.name(), path.display())));
+    }
+    let remedy = language.shown_by().map(Remedy::WritePerfMap);
+    let lacks = "frames of the functions that it interprets";
+    Some(Finding::degraded(NAME, format!("{} is an interpreter", language.name()), lacks, remedy))
+}
+
 /// JIT code; `None` for a process without any.
 fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     const NAME: &str = "JIT frames";
     const LACKS: &str = "names of JIT code";
-    if sources.jit_mappings == 0 && !has_diagnostics(sources) {
+    let reason = sources.language.map_or(Reason::NoJitMap, LanguageRuntime::reason_without_map);
+    // An interpreter that compiles nothing has such memory for callbacks of libffi.
+    let compiles = sources.language.is_none() || reason != Reason::NoJitMap;
+    let has_jit_code = sources.jit_mappings > 0 && compiles;
+    if !has_jit_code && !has_diagnostics(sources) {
         return None;
     }
     let file = sources.jit_file.as_ref().map(|path| path.display());
@@ -111,8 +128,16 @@ fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
         (None, None) if runtime_can_tell => {
             Finding::degraded(NAME, "no diagnostics socket and no perf map", LACKS, Remedy::EnableDiagnostics)
         }
-        (None, None) => Finding::degraded(NAME, "no perf map and no jitdump", LACKS, Remedy::WritePerfMap),
+        (None, None) => Finding::degraded(NAME, "no perf map and no jitdump", LACKS, write_perf_map(reason)),
     })
+}
+
+/// What names the JIT code of the runtime with this reason: the text of the profile's remedy.
+fn write_perf_map(reason: Reason) -> Option<Remedy> {
+    match (UnsymbolizedFrames { module: String::new(), reason }.remedy()) {
+        Some(profiler_profile::Remedy::WritePerfMap(instruction)) => Some(Remedy::WritePerfMap(instruction)),
+        _ => None,
+    }
 }
 
 /// Precompiled (ReadyToRun) code.
@@ -259,14 +284,43 @@ mod tests {
     fn the_remedy_for_unsymbolized_jit_code_depends_on_the_runtime() {
         let off = core_clr(RuntimeKind::SingleFile, None);
         assert_eq!(jit(&off).unwrap().remedy, Some(Remedy::EnableDiagnostics));
-        let mono = core_clr(RuntimeKind::Mono, None);
-        assert_eq!(jit(&mono).unwrap().remedy, Some(Remedy::WritePerfMap));
-        let other = ProcessSymbolSources { jit_mappings: 1, ..ProcessSymbolSources::default() };
-        assert_eq!(jit(&other).unwrap().remedy, Some(Remedy::WritePerfMap));
+        let remedy = |language| {
+            let sources =
+                ProcessSymbolSources { jit_mappings: 1, language, ..ProcessSymbolSources::default() };
+            match jit(&sources)?.remedy? {
+                Remedy::WritePerfMap(instruction) => Some(instruction),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (language, word) in [
+            (Some(LanguageRuntime::Mono), "--jitmap"),
+            (Some(LanguageRuntime::Java), "Compiler.perfmap"),
+            (Some(LanguageRuntime::Node), "--perf-basic-prof"),
+            (None, "as its manual says"),
+        ] {
+            assert!(remedy(language).unwrap().contains(word), "{language:?}");
+        }
+        assert_eq!(remedy(Some(LanguageRuntime::Perl)), None, "Perl has no JIT compiler");
         assert_eq!(jit(&ProcessSymbolSources::default()), None);
         let ahead_of_time =
             ProcessSymbolSources { jit_mappings: 0, ..core_clr(RuntimeKind::NativeAot, None) };
         assert_eq!((jit(&ahead_of_time), precompiled(&ahead_of_time)), (None, None));
+    }
+
+    #[test]
+    fn an_interpreter_has_functions_that_are_not_visible() {
+        let of = |language| ProcessSymbolSources { language, ..ProcessSymbolSources::default() };
+        let python = interpreted(&of(Some(LanguageRuntime::CPython))).unwrap();
+        assert!(
+            python.status == Status::Degraded && python.observed == "CPython is an interpreter",
+            "{python:?}"
+        );
+        assert!(matches!(python.remedy, Some(Remedy::WritePerfMap(text)) if text.contains("-X perf")));
+        let map = Some("/tmp/perf-1.map".into());
+        let named = ProcessSymbolSources { jit_file: map, ..of(Some(LanguageRuntime::CPython)) };
+        assert_eq!(interpreted(&named).unwrap().status, Status::Ok);
+        assert_eq!(interpreted(&of(Some(LanguageRuntime::Perl))).unwrap().remedy, None);
+        assert_eq!((interpreted(&of(Some(LanguageRuntime::Java))), interpreted(&of(None))), (None, None));
     }
 
     #[test]

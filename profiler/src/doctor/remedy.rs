@@ -47,8 +47,8 @@ pub enum Remedy {
     KernelWithBtf,
     /// Start the .NET process with its diagnostics socket enabled.
     EnableDiagnostics,
-    /// Start the process so that its runtime writes a perf map.
-    WritePerfMap,
+    /// Have the runtime of the process write a perf map, in its own way.
+    WritePerfMap(&'static str),
     /// Put the debug file of this file next to it.
     AddDebugFile(String),
 }

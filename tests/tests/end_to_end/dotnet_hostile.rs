@@ -92,7 +92,9 @@ fn a_runtime_is_not_contacted_on_request() {
         for ledger in [interval.first_ledger(), profile.first_ledger()] {
             assert!(!ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");
         }
-        assert!(interval.first_ledger().unsymbolized.keys().any(|frames| frames.reason == Reason::NoJitMap));
+        assert!(
+            interval.first_ledger().unsymbolized.keys().any(|frames| frames.reason == Reason::NoDotnetMap)
+        );
     }
 }
 
@@ -113,7 +115,7 @@ fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
             ledger.adds_up() && !ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents),
             "{ledger:?}"
         );
-        let unnamed = ledger.unsymbolized.iter().filter(|(frames, _)| frames.reason == Reason::NoJitMap);
+        let unnamed = ledger.unsymbolized.iter().filter(|(frames, _)| frames.reason == Reason::NoDotnetMap);
         assert!(unnamed.map(|(_, count)| count).sum::<u64>() > 1_000, "{version} {variable}: {ledger:?}");
     }
 }

@@ -7,8 +7,8 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, await_optimized_methods, file, run_beside_others, sample, sample_pid,
-    sample_settled, settle, wait_for_samples,
+    FoldedStacks, Workload, await_optimized_methods, file, profiler, run_beside_others, run_command, sample,
+    sample_pid, sample_settled, settle, wait_for_samples,
 };
 
 /// The least share for programs that are compiled ahead of time. The rest are sampled while they start or exit.
@@ -68,6 +68,35 @@ fn node_stacks_reach_the_root() {
         let mut node = Command::new("node");
         node.args(options).arg(file("workloads/shares.js")).arg("600").current_dir(folder.path());
         assert_whole(&format!("node {options:?}"), &profile_of(&mut node), JIT_PERCENT);
+    }
+}
+
+#[test]
+fn the_remedies_for_hidden_functions_are_those_of_the_runtime() {
+    let Some(_lock) = run_beside_others() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [javascript, python] = ["workloads/shares.js", "workloads/busy.py"].map(file);
+    for (program, source, remedy, finding) in [
+        ("node", javascript, "--perf-basic-prof --interpreted-frames-native-stack", "JIT frames"),
+        (
+            "python3",
+            python,
+            "whose interpreted functions have no frames: start it with `python3 -X perf`",
+            "interpreted functions",
+        ),
+    ] {
+        let mut command = Command::new(program);
+        let workload = Workload::run(command.arg(source).arg("600").current_dir(folder.path()));
+        // Until it has compiled its functions.
+        assert!(sample(sample_pid(workload.pid()), SAMPLES).total_value() >= SAMPLES);
+        let pid = workload.pid().to_string();
+        let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
+        assert!(run.stderr.contains(remedy), "{program}: {}", run.stderr);
+        let doctor = run_command(&mut profiler(&["doctor", "-p", &pid]));
+        let row = doctor.stdout.lines().find(|line| line.starts_with(finding)).unwrap_or_default();
+        assert!(row.contains(&format!("{program} -")), "{program}: {}", doctor.stdout);
+        let has_jit_row = doctor.stdout.lines().any(|line| line.starts_with("JIT frames"));
+        assert_eq!(has_jit_row, finding == "JIT frames", "{}", doctor.stdout);
     }
 }
 

@@ -89,6 +89,14 @@ codes! {
         TooManyOpenFiles = 27,
         OutOfTime = 28,
         JitCodeUnloaded = 29,
+        NoJavaMap = 30,
+        NoDotnetMap = 31,
+        NoMonoMap = 32,
+        NoErlangMap = 33,
+        NoNodeMap = 34,
+        NoPhpMap = 35,
+        NoRubyMap = 36,
+        NoLuaJitMap = 37,
     }
     StackEnd {
         Root = 1,

@@ -17,8 +17,8 @@ use std::{
 use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
-use profiler_processes::{ProcFs, Process, root_directory::RootDirectory};
-use profiler_profile::{FrameKind, Reason, SymbolSource};
+use profiler_processes::{Backing, ProcFs, Process, root_directory::RootDirectory};
+use profiler_profile::{FrameKind, LanguageRuntime, Reason, SymbolSource};
 
 use self::follow::{FileAccess, FileDecoder, FileFollower, FileOwner};
 #[cfg(fuzzing)]
@@ -68,6 +68,8 @@ pub(crate) struct JitNames {
     perf_maps: Vec<FollowedFile<PerfMap>>,
     jit_dumps: Vec<FollowedFile<JitDump>>,
     runtime: Option<RuntimeNames>,
+    /// The runtime to which the mapped files belong.
+    language: Option<LanguageRuntime>,
     /// Whether the memory limit was reached. No more is read then.
     is_full: bool,
     /// Whether the files have more than there was time to read.
@@ -108,7 +110,8 @@ impl JitNames {
         } else {
             captured_names(process, proc)
         };
-        Self::with_runtime(&owner, root, runtime, budgets.files)
+        let language = language_of(process);
+        Self { language, ..Self::with_runtime(&owner, root, runtime, budgets.files) }
     }
 
     fn with_runtime(
@@ -129,13 +132,17 @@ impl JitNames {
             budget,
             jit_dump_name,
             runtime,
+            language: None,
             is_full: false,
             is_behind: false,
         }
     }
 
-    /// Adds a mapped file if it is a jitdump. Runtimes map a page of their jitdump so that profilers find it.
+    /// Adds a mapped file: a jitdump, or a file of a runtime. Runtimes map a page of their jitdump so that profilers find it.
     pub(crate) fn add_mapped_file(&mut self, path: &Path) {
+        if self.language.is_none() {
+            self.language = path.to_str().and_then(LanguageRuntime::of_module);
+        }
         let is_jit_dump = path.file_name().is_some_and(|name| *name == *self.jit_dump_name);
         let is_known = self.jit_dumps.iter().any(|dump| dump.file.path() == path);
         if is_jit_dump && path.is_absolute() && !is_known && self.jit_dumps.len() < MAX_JIT_DUMPS {
@@ -310,9 +317,18 @@ impl JitNames {
         } else if let Some(reason) = self.runtime.as_ref().and_then(RuntimeNames::reason) {
             reason
         } else {
-            refusals().next().unwrap_or(Reason::NoJitMap)
+            let without_map = || self.language.map_or(Reason::NoJitMap, LanguageRuntime::reason_without_map);
+            refusals().next().unwrap_or_else(without_map)
         }
     }
+}
+
+/// The runtime to which the mapped files of a process belong.
+pub(crate) fn language_of(process: &Process) -> Option<LanguageRuntime> {
+    // A single-file program of .NET has no file of the runtime.
+    let is_dotnet = process.mappings().any(|mapping| mapping.backing == Backing::DotnetJit);
+    let by_files = process.mapped_files().filter_map(LanguageRuntime::of_module);
+    by_files.chain(is_dotnet.then_some(LanguageRuntime::Dotnet)).min()
 }
 
 fn from_perf_map(name: &str) -> Symbolized {

@@ -10,13 +10,13 @@ use std::{
 };
 
 use profiler_processes::{Backing, Process};
-use profiler_profile::{Reason, SymbolSource};
+use profiler_profile::{LanguageRuntime, Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
 use crate::{
     CodeKey, ModuleKey, RuntimeRequests, Symbolizer, diagnostics,
-    jit::{JitBudgets, JitNames, runtime_process},
+    jit::{JitBudgets, JitNames, language_of, runtime_process},
     modules::ModuleFormat,
     native::NativeModule,
 };
@@ -29,6 +29,8 @@ const CONNECT_TIME_LIMIT: Duration = Duration::from_millis(500);
 pub struct ProcessSymbolSources {
     /// The runtime, when the process has one.
     pub runtime: Option<Runtime>,
+    /// The runtime to which the mapped files belong, by their names.
+    pub language: Option<LanguageRuntime>,
     /// Number of executable mappings without a file.
     pub jit_mappings: usize,
     /// Whether the diagnostics socket of the runtime responds; `None` when there is no socket.
@@ -98,6 +100,7 @@ impl Symbolizer {
         }
         sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
         sources.jit_file = self.jit_file(process);
+        sources.language = language_of(process);
         sources
     }
 
