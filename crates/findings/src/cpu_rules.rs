@@ -26,13 +26,24 @@ pub(crate) const CPU_RULES: &[CpuRule] = &[
     // A server that has started compiles in less than a twentieth of its CPU time.
     CpuRule {
         kind: FindingKind::Compilation,
-        functions: &["JSJitCompiler*", "CompileBroker::*", "v8::internal::*CompilationJob*"],
+        functions: &["JSJitCompiler*"],
         modules: &["libclrjit.so"],
-        threads: &["C1 CompilerThre", "C2 CompilerThre"],
+        threads: &[],
         except: &[],
         min_percent: 15.0,
         activity: "compiles methods (JIT)",
         remedy: "publish with ReadyToRun, keep tiered compilation on, and send load after the start-up",
+    },
+    // As above, in runtimes without ReadyToRun: Java and V8.
+    CpuRule {
+        kind: FindingKind::Compilation,
+        functions: &["CompileBroker::*", "v8::internal::*CompilationJob*"],
+        modules: &[],
+        threads: &["C1 CompilerThre", "C2 CompilerThre"],
+        except: &[],
+        min_percent: 15.0,
+        activity: "compiles functions (JIT)",
+        remedy: "send load after the start-up, when they are compiled",
     },
     // Allocation-heavy programs spend up to a tenth of their CPU time in a tuned collector.
     CpuRule {

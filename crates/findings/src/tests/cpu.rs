@@ -63,6 +63,19 @@ fn a_finding_has_evidence_and_remedy() {
 }
 
 #[test]
+fn the_remedy_for_compilation_is_that_of_the_runtime() {
+    for folded in ["CompileBroker::compiler_thread_loop", "v8::internal::OptimizedCompilationJob::ExecuteJob"]
+    {
+        let mut threads = Threads::cpu();
+        threads.add_thread("main", &[(0, 46, None, folded), (0, 54, None, "main;compute")]);
+        let [finding] = &threads.findings()[..] else { panic!("one finding: {folded}") };
+        let text = finding.to_string();
+        assert!(text.starts_with("46 % of the CPU time compiles functions (JIT): send load"), "{text}");
+        assert!(!text.contains("ReadyToRun"), "{text}");
+    }
+}
+
+#[test]
 fn less_than_a_hundred_samples_have_no_finding() {
     let (_, folded, _) = ACTIVITIES[0];
     assert_eq!((kinds("main", folded, 99, 99), kinds("main", folded, 100, 100).len()), (vec![], 1));
