@@ -19,7 +19,7 @@ use super::{file_series::format_time, output_file::OutputFile, standard_streams:
 /// # Errors
 /// No destination can be written.
 pub(super) fn save(profile: &Profile) -> Result<String> {
-    let directories = [PathBuf::from("."), env::temp_dir()];
+    let directories = [env::current_dir().unwrap_or_default(), env::temp_dir()];
     match directories.iter().find_map(|directory| save_in(directory, profile)) {
         Some(path) => Ok(format!(
             "the profile is saved as `{path}`: `profiler report FILE -o NAME` writes it in any format",

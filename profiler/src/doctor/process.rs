@@ -63,7 +63,7 @@ fn about(process: &str, sources: &ProcessSymbolSources, is_memory_readable: bool
     let kind = match &sources.runtime {
         Some(found) => runtime(found),
         None if sources.native.is_empty() => "no code of its own".to_owned(),
-        None => "native code".to_owned(),
+        None => sources.language.map_or("native code", LanguageRuntime::name).to_owned(),
     };
     let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
     findings.extend(jit(sources));
@@ -321,6 +321,9 @@ mod tests {
         assert_eq!(interpreted(&named).unwrap().status, Status::Ok);
         assert_eq!(interpreted(&of(Some(LanguageRuntime::Perl))).unwrap().remedy, None);
         assert_eq!((interpreted(&of(Some(LanguageRuntime::Java))), interpreted(&of(None))), (None, None));
+        let native = vec![file("/usr/bin/python3.11", None, false)];
+        let sources = ProcessSymbolSources { native, ..of(Some(LanguageRuntime::CPython)) };
+        assert_eq!(about("7 (python3)", &sources, false)[0].observed, "7 (python3), CPython");
     }
 
     #[test]
