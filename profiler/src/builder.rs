@@ -285,7 +285,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput): no target, a frequency of 0 or above the kernel's limit, neither user nor
-    /// kernel stacks, an empty list of CPUs, an invalid symbol server, or contradictory settings.
+    /// kernel stacks, an empty list of CPUs or one with a CPU that does not exist, an invalid symbol server, or contradictory
+    /// settings.
     /// [`Unsupported`](ErrorKind::Unsupported): a symbol server without the feature `symbol-server`.
     pub fn build(self) -> Result<Profiler> {
         let mut settings = self.settings;

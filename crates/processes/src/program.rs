@@ -42,7 +42,10 @@ fn first_word(command_line: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{
+        io::Read as _,
+        process::{Command, Stdio},
+    };
 
     use super::*;
     use crate::ProcFs;
@@ -70,14 +73,19 @@ mod tests {
     fn a_running_program_has_the_name_of_its_link() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("called");
-        std::os::unix::fs::symlink("/bin/sleep", &link).unwrap();
-        let mut child = Command::new(&link).arg("60").spawn().unwrap();
+        std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+        // The program prints when it runs: the kernel sets comm and command line after the parent goes on.
+        let mut command = Command::new(&link);
+        command.args(["-c", "echo ready; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         let proc = ProcFs::live();
         let (executable, comm) = (proc.executable(child.id()), proc.read(child.id(), "comm"));
         let comm = String::from_utf8(comm.unwrap()).unwrap();
         let command_line = || proc.read(child.id(), "cmdline").unwrap();
         let name = program_name(executable.ok().as_deref(), comm.trim_end(), command_line);
-        child.kill().unwrap();
+        drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(name.as_deref(), Some("called"));
     }

@@ -101,7 +101,7 @@ fn wrong_users_are_errors_with_a_remedy() {
         assert!(run.stderr.contains("SUDO_UID") && run.stderr.contains("--user"), "{}", run.stderr);
     }
     let without_command = run_command(&mut profiler(&["-p", "1", "--user", UID]));
-    assert!(without_command.code() == 1 && without_command.stderr.contains("-- COMMAND"));
+    assert!(without_command.code() == 2 && without_command.stderr.contains("-- COMMAND"));
     let run = run_as_root("echo ran", &[], &[("SUDO_UID", UID), ("SUDO_GID", "4294967295")]).unwrap();
     assert!(run.code() == 1 && run.stderr.contains("SUDO_GID"), "{}", run.stderr);
     for user in ["no-such-user", "3999999999", "", "4294967295"] {

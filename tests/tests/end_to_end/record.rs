@@ -328,7 +328,7 @@ fn conditions_and_outputs_that_cannot_work_are_refused() {
     ];
     for (target, trigger, message) in refused {
         let outcome = run_command(profiler(&["record", "--trigger", trigger, "-o", &output]).args(target));
-        assert!(outcome.code() == 1 && outcome.stderr.contains(message), "{trigger}: {}", outcome.stderr);
+        assert!(outcome.code() == 2 && outcome.stderr.contains(message), "{trigger}: {}", outcome.stderr);
     }
 }
 

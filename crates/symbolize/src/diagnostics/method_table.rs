@@ -241,6 +241,7 @@ impl MethodTable {
     }
 
     /// Adds one method.
+    #[cfg(feature = "capture")]
     pub(super) fn add(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: NewMethod<'_>) {
         let stored = self.store(method, false);
         self.insert(start, size_bytes, exists_from_ns, stored);

@@ -41,9 +41,7 @@ use std::{
 };
 
 pub(crate) use config::INITIAL_PID_NAMESPACE;
-#[cfg(feature = "cli")]
-pub(crate) use cpus::CpuSet;
-pub(crate) use cpus::{check_present, online};
+pub(crate) use cpus::{CpuSet, check_present, online};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
