@@ -101,6 +101,13 @@ impl AddressSpace {
         }
     }
 
+    /// Whether a file is mapped at the place of a mapping.
+    pub(crate) fn has_file_at(&self, mapping: &Mapping) -> bool {
+        let before_end = self.current.range(..mapping.end).rev().map(|(_, timed)| &timed.mapping);
+        let mut overlapping = before_end.take_while(|other| other.end > mapping.start);
+        overlapping.any(|other| matches!(other.backing, Backing::File { .. }))
+    }
+
     /// The time of the newest current mapping that overlaps another one.
     fn newest_overlapping(&self, mapping: &Mapping) -> Option<u64> {
         let before_end = self.current.range(..mapping.end).rev().map(|(_, timed)| timed);

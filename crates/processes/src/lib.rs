@@ -43,6 +43,7 @@ mod address_space;
 mod capture;
 pub mod cgroup;
 mod confined_open;
+mod copied_text;
 mod error;
 mod file_version;
 #[cfg(fuzzing)]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use profiler_addresses::{FileMapping, FileOffset, RuntimeAddress};
 
+use crate::copied_text;
+
 /// One executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -93,9 +95,22 @@ impl Backing {
 }
 
 /// Parses the executable mappings in the text of `/proc/PID/maps`, in the order of the text. Malformed lines are
-/// skipped.
+/// skipped. Text of a file that was copied to anonymous memory is that of the file.
 pub fn parse_executable(text: &[u8]) -> Vec<Mapping> {
-    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+    let mut executable: Vec<_> = lines(text).filter_map(|line| parse_line(line, is_executable)).collect();
+    if executable.iter().any(|mapping| mapping.backing == Backing::Jit) {
+        let all: Vec<_> = lines(text).filter_map(|line| parse_line(line, |_| true)).collect();
+        copied_text::restore_files(&mut executable, &all);
+    }
+    executable
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+fn is_executable(permissions: &[u8]) -> bool {
+    permissions.get(2) == Some(&b'x')
 }
 
 /// The first addresses of the mappings whose names begin with one of these.
@@ -115,11 +130,12 @@ pub(crate) fn starts_of_named<'a>(
     })
 }
 
-fn parse_line(line: &[u8]) -> Option<Mapping> {
+/// Parses a line, if its permissions are wanted.
+fn parse_line(line: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Option<Mapping> {
     // 7f1c2000-7f1c3000 r-xp 00001000 fd:01 1234    /usr/lib/libc.so.6
     let (range, rest) = field(line)?;
     let (permissions, rest) = field(rest)?;
-    if permissions.get(2) != Some(&b'x') {
+    if !is_wanted(permissions) {
         return None;
     }
     let (offset, rest) = field(rest)?;

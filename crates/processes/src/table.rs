@@ -11,7 +11,8 @@ pub(crate) use self::mapping_watch::Watch;
 use self::mapping_watch::WatchQueue;
 pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
-    AddressSpace, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent, SidebandEventKind,
+    AddressSpace, Backing, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent,
+    SidebandEventKind,
     process::{Completeness, PublishedName},
     process_filter::Targets,
     process_reader::{ProcessReader, Reading},
@@ -128,8 +129,14 @@ impl ProcessTable {
             _ if !self.targets.contained_process(pid, time_ns) => {}
             SidebandEventKind::Map(mapping) => {
                 if let Some(process) = self.latest_mut(pid) {
+                    let may_be_copied =
+                        process.space.has_file_at(&mapping) && mapping.backing == Backing::Jit;
                     process.space.insert(mapping, time_ns);
                     self.report_mappings(pid);
+                    // The event does not have the mappings around it, which tell copied text from JIT code.
+                    if may_be_copied {
+                        self.request_mappings(pid);
+                    }
                 }
             }
             SidebandEventKind::Rename(comm) if pid == tid => {

@@ -8,12 +8,31 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, measure_alone, profiler, run_beside_others, run_command, sample,
-    sample_pid, wait_for_samples,
+    sample_pid, settle, wait_for_samples, wait_until,
 };
 
 use crate::NEARLY_ALL_PERCENT;
 
 const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
+
+/// Programs copy their text to anonymous memory at the same addresses, to have it in huge pages.
+#[test]
+fn text_that_was_copied_to_anonymous_memory_has_its_symbols_and_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    for how in ["copy", "move", "late"] {
+        let workload = Workload::start_with("huge_text", &["600", how]);
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let maps = || std::fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap();
+        wait_until("copied text", || {
+            maps().lines().any(|line| line.contains("r-xp") && line.ends_with(" 0 ")).then_some(())
+        });
+        settle(&mut session);
+        wait_for_samples(&mut session, 1_000);
+        let stacks = FoldedStacks::from_profile(&session.stop().unwrap());
+        let whole = stacks.count(|stack| stack.has_chain(&["_start", "main", "outer", "middle", "leaf"]));
+        assert!(whole * 100 > stacks.total() * 95, "{how}: {stacks:#?}");
+    }
+}
 
 #[test]
 fn every_function_has_its_known_share_and_callers() {
