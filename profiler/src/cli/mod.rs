@@ -40,7 +40,7 @@ pub use self::manual::write_manual;
 use self::{
     arguments::Arguments,
     held_log::{HeldLog, format_record},
-    standard_streams::print_message,
+    standard_streams::{print_message, write_result},
     wrong_arguments::WrongArguments,
 };
 use crate::{doctor::Situation, error::Error, return_freed_memory};
@@ -59,17 +59,32 @@ mod exit {
 
 /// Runs the program with the arguments of this process, and returns its exit code.
 ///
-/// Results go to standard output or to files, messages and errors to standard error. Exits the process on wrong
-/// arguments, `--help` and `--version`.
+/// Results go to standard output or to files, messages and errors to standard error.
 #[must_use]
 pub fn run() -> ExitCode {
     return_freed_memory();
-    let arguments = Arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let arguments = match Arguments::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(error) => return print_usage(&error).into(),
+    };
     let log = HeldLog::default();
     init_log(&arguments, &log);
     match signals::survive_file_size_limit().and_then(|()| run::run(&arguments, &log)) {
         Ok(code) => code.into(),
         Err(error) => print_error(&error).into(),
+    }
+}
+
+/// Prints what is wrong with the arguments, or the help or version that they request. Returns the exit code.
+fn print_usage(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        // Without a reader of messages, the exit code is the same.
+        let _ = error.print();
+        return exit::WRONG_ARGUMENTS;
+    }
+    match write_result(|_| error.print()) {
+        Ok(()) => 0,
+        Err(error) => print_error(&error),
     }
 }
 

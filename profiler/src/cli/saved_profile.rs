@@ -1,4 +1,4 @@
-//! Saves the profile of a session none of whose outputs could be written: what was measured cannot be measured again.
+//! Saves a profile whose outputs could not be written: what was measured cannot be measured again.
 
 use std::{
     env,
@@ -33,7 +33,7 @@ pub(super) fn save(profile: &Profile) -> Result<String> {
 }
 
 /// Saves the profile in a directory, and returns its path; `None` if that fails.
-fn save_in(directory: &Path, profile: &Profile) -> Option<PathBuf> {
+pub(super) fn save_in(directory: &Path, profile: &Profile) -> Option<PathBuf> {
     let name = format!("profiler-{}-{}.profile", format_time(SystemTime::now()), process::id());
     let path = directory.join(name);
     let write = |file: OutputFile| {

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ},
     flag,
     iterator::{SignalsInfo, exfiltrator::origin::WithOrigin},
     low_level::siginfo::{Cause, Origin, Sent},
@@ -17,18 +17,27 @@ use signal_hook::{
 use crate::Stopper;
 
 /// The signals that end a session.
-pub(super) const OF_SESSION: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+pub(super) const OF_SESSION: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU];
 
 /// The signals that end a recorder, for which SIGUSR2 is a condition.
-pub(super) const OF_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1];
+pub(super) const OF_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGXCPU];
 
 /// The signals that end a recorder with a file of conditions, which SIGHUP has it read again.
-pub(super) const OF_RELOADING_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGQUIT, SIGUSR1];
+pub(super) const OF_RELOADING_RECORDER: &[i32] = &[SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGXCPU];
 
 /// Has a write beyond the limit of file sizes (`ulimit -f`) fail, in place of ending the program. Commands that are started do
 /// not inherit that, unlike an ignored signal.
 pub(super) fn survive_file_size_limit() -> Result<()> {
-    flag::register(SIGXFSZ, Arc::default()).map(drop).context("failed to listen for SIGXFSZ")
+    survive(SIGXFSZ)
+}
+
+/// Has SIGUSR2 end no recorder, also before it evaluates conditions.
+pub(super) fn survive_condition_signal() -> Result<()> {
+    survive(SIGUSR2)
+}
+
+fn survive(signal: i32) -> Result<()> {
+    flag::register(signal, Arc::default()).map(drop).context("failed to listen for signals")
 }
 
 /// Shells add this to the signal number for the exit code of a program that a signal ended.
@@ -38,7 +47,8 @@ pub(super) const SIGNAL_EXIT_BASE: i32 = 128;
 /// command; the terminal sends its signals to both.
 pub(super) fn listen(signals: &[i32], stopper: Stopper, command: Option<u32>) -> Result<()> {
     let second = Arc::new(AtomicBool::new(false));
-    for &signal in signals {
+    // The kernel sends SIGXCPU again after each further second of CPU time, while outputs are written.
+    for &signal in signals.iter().filter(|signal| **signal != SIGXCPU) {
         // The order matters: the first signal finds the flag unset, and then sets it.
         flag::register_conditional_shutdown(signal, SIGNAL_EXIT_BASE + signal, Arc::clone(&second))
             .and_then(|_| flag::register(signal, Arc::clone(&second)))

@@ -12,7 +12,9 @@ fn each_signal_that_would_end_the_program_ends_the_session_with_its_outputs() {
     let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
+    for signal in
+        [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::XCPU]
+    {
         let child = start_sampling(&mut profiler(&["-p", &pid, "-F", "999"]));
         await_samples(&workload);
         send(&child, signal);

@@ -131,6 +131,8 @@ fn a_full_disk_at_standard_output_is_an_error() {
         &["report", &path, "-o", "-.pb.gz"],
         &["report", &path, "-o", "-.speedscope.json"],
         &["diff", &path, &path],
+        &["--help"],
+        &["--version"],
     ] {
         let run = end_with(arguments, full_disk(), Stdio::piped());
         assert_eq!(run.code, Some(1), "{arguments:?}\n{}", run.stderr);

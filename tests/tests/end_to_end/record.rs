@@ -456,3 +456,21 @@ mod measured {
         assert!(changed.contains("work ") && changed.contains("wait_for_line "), "{changed}");
     }
 }
+
+#[test]
+fn the_profile_of_an_incident_whose_file_cannot_be_written_is_saved_elsewhere() {
+    let Some(_guard) = run_beside_others() else { return };
+    let workload = Workload::start("shares");
+    let (directory, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (pid, output) = (workload.pid().to_string(), output(&directory, "trap-%n.profile"));
+    let mut command = profiler(&["record", "-p", &pid, "--trigger", "signal", "--after", "0", "-o", &output]);
+    let mut recorder = Recorder::run(command.env("TMPDIR", temporary.path()));
+    recorder.wait_for("event=started");
+    fs::remove_dir(directory.path()).unwrap();
+    recorder.signal(Signal::USR2);
+    let failed = recorder.wait_for("event=failed");
+    let saved = failed.split('`').find(|part| part.starts_with(temporary.path().to_str().unwrap()));
+    assert_eq!(incident(&read(Path::new(saved.expect(&failed)))).condition, "signal");
+    recorder.signal(Signal::TERM);
+    assert_eq!(recorder.end().1, Some(0));
+}

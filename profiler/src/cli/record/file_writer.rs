@@ -2,7 +2,8 @@
 
 use std::{
     borrow::Cow,
-    path::Path,
+    env,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -13,8 +14,11 @@ use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 use super::file_command::FileCommand;
 use crate::cli::{
     arguments::RecordArguments, event_log::EventLog, file_series::FileSeries, output_file::OutputFile,
-    shape::ShapeArguments, wrong_arguments::WrongArguments,
+    saved_profile, shape::ShapeArguments, wrong_arguments::WrongArguments,
 };
+
+/// The most profiles that a recorder saves elsewhere: nothing removes them.
+const MAX_SAVED_PROFILES: usize = 4;
 
 /// The limits on the files of the series.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ pub(super) struct FileWriter {
     log: EventLog,
     /// The number of the last file.
     number: u64,
+    /// Profiles that were saved in the directory of temporary files.
+    saved: usize,
 }
 
 impl FileWriter {
@@ -65,6 +71,7 @@ impl FileWriter {
             log,
             number: highest.max(files.len().try_into().unwrap_or(u64::MAX)),
             series,
+            saved: 0,
         })
     }
 
@@ -79,7 +86,8 @@ impl FileWriter {
         SystemTime::now().duration_since(files.last()?.modified()).ok()
     }
 
-    /// Writes a profile to the next file. A failure is logged: the next file may be written again.
+    /// Writes a profile to the next file. A failure is logged: the next file may be written again. This profile is saved in the
+    /// directory of temporary files, if it can be: it is of an incident that does not come again.
     pub(super) fn write(&mut self, profile: &Profile) {
         let number = self.number + 1;
         let path = self.series.path(SystemTime::now(), number);
@@ -91,10 +99,19 @@ impl FileWriter {
             }
             Err(error) => {
                 let action = format!("write `{}`", path.display());
-                self.log.write_failure(&action, &format!("{error:#}"));
+                let saved = self.save(profile).map(|path| format!(": saved as `{}`", path.display()));
+                self.log.write_failure(&action, &format!("{error:#}{}", saved.unwrap_or_default()));
             }
         }
         self.retire();
+    }
+
+    /// Saves a profile that its file could not take, and returns the path.
+    fn save(&mut self, profile: &Profile) -> Option<PathBuf> {
+        let may_save = self.saved < MAX_SAVED_PROFILES;
+        let path = may_save.then(|| saved_profile::save_in(&env::temp_dir(), profile)).flatten()?;
+        self.saved += 1;
+        Some(path)
     }
 
     /// Waits until the command of `--exec` has run for all files.

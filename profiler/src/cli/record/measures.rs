@@ -93,8 +93,9 @@ impl Measures {
             (None, None) => None,
         };
         let signal = Arc::new(AtomicBool::new(false));
-        // Also without a condition for it: the signal would end the recorder.
-        flag::register(SIGUSR2, Arc::clone(&signal)).context("failed to listen for SIGUSR2")?;
+        if wanted_from(MeasureSource::Signal).is_some() {
+            flag::register(SIGUSR2, Arc::clone(&signal)).context("failed to listen for SIGUSR2")?;
+        }
         let (opened, log_lines) = (wanted.clone(), LogLines::new(&wanted));
         let runtime = RuntimeValues::default();
         Ok(Self { wanted, opened, kernel, runtime, events, log_file, log_lines, signal })

@@ -135,6 +135,7 @@ fn start(arguments: &RecordArguments, conditions: &[Condition], common: &CommonA
     let builder = arguments.apply_user(builder, common.quiet)?;
     let events = runtime_values::event_sets(&trap::measures(conditions));
     let builder = builder.runtime_events(events).sandbox(!common.no_sandbox);
+    signals::survive_condition_signal()?;
     let session = wrong_arguments::build(builder)?.start()?;
     let ending = match arguments.trigger_file {
         Some(_) => signals::OF_RELOADING_RECORDER,
