@@ -55,6 +55,19 @@ pub(crate) fn in_segments(image: &Image, programs: &[ProgramHeader]) -> Option<B
         .next()
 }
 
+/// Whether the note segments have the build id of Go's linker (`ELF_NOTE_GO_NAME` in `cmd/link/internal/ld/elf.go`).
+pub(crate) fn has_go_note(image: &Image, programs: &[ProgramHeader]) -> bool {
+    const NAME: &[u8] = b"Go";
+    let notes = programs.iter().filter(|program| program.p_type.get(LE) == elf::PT_NOTE);
+    notes.into_iter().any(|program| {
+        let bytes = image.read(program.p_offset.get(LE), program.p_filesz.get(LE), MAX_NOTES_BYTES);
+        let Ok(bytes) = bytes else { return false };
+        let align = object::U64::new(LE, program.p_align.get(LE)).get(LE);
+        let notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, align, &bytes);
+        notes.is_ok_and(|notes| notes.filter_map(Result::ok).any(|note| note.name() == NAME))
+    })
+}
+
 /// Finds the build id in the note sections.
 pub(crate) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId> {
     let notes = sections.iter().filter(|section| section.header().sh_type.get(LE) == elf::SHT_NOTE);

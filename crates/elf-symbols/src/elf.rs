@@ -24,6 +24,7 @@ pub struct Elf {
     eh_frame_header: Option<Segment>,
     dynamic_section: Option<Segment>,
     build_id: Option<BuildId>,
+    has_go_note: bool,
 }
 
 impl Elf {
@@ -35,10 +36,12 @@ impl Elf {
         let header = Header::read(&image)?;
         let programs = header.program_headers(&image)?;
         let build_id = build_id::in_segments(&image, &programs);
+        let has_go_note = build_id::has_go_note(&image, &programs);
         let segments = program_header::loaded(&programs);
         let eh_frame_header = program_header::eh_frame_header(&programs);
         let dynamic_section = program_header::dynamic_section(&programs);
-        let mut elf = Self { image, header, segments, eh_frame_header, dynamic_section, build_id };
+        let mut elf =
+            Self { image, header, segments, eh_frame_header, dynamic_section, build_id, has_go_note };
         if elf.build_id.is_none() {
             // The program headers of a debug file refer to bytes that only the stripped file has. Its notes are a section.
             elf.build_id =
@@ -92,6 +95,11 @@ impl Elf {
 
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// Whether Go's linker wrote a note with its build id.
+    pub(crate) fn has_go_note(&self) -> bool {
+        self.has_go_note
     }
 
     /// The segment of `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).

@@ -39,6 +39,7 @@
 //! | `symbol_table` | [`SymbolTable`]: functions of `.symtab` and `.dynsym` |
 //! | `export`, `gnu_hash` | [`Elf::find_exports`]; the hash table of dynamic symbols |
 //! | `function_ranges` | [`FunctionRanges`]: functions of stripped files, from `.eh_frame` |
+//! | `go_table` | [`GoTable`]: functions, files and lines of Go programs |
 //! | `relocations` | [`Elf::relative_relocations`] |
 //! | `static_probes`, `probe_arguments` | [`Elf::static_probes`]: static probes (USDT); [`ProbeArgument`] |
 //! | `call_frames` | [`CallFrames`]: `.eh_frame` and `.debug_frame` |
@@ -56,6 +57,7 @@ mod export;
 mod function_by_name;
 mod function_ranges;
 mod gnu_hash;
+mod go_table;
 mod header;
 mod machine;
 #[cfg(feature = "compressed-debug-info")]
@@ -68,6 +70,8 @@ mod static_probes;
 mod symbol_table;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_file;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_go_table;
 
 pub use build_id::BuildId;
 pub use call_frames::{CallFrameKind, CallFrames};
@@ -76,6 +80,7 @@ pub use demangle::demangle;
 pub use dwarf::{DebugFile, DebugFileFinder, DebugInfo, DwarfFrame, NoDebugFiles};
 pub use elf::Elf;
 pub use function_ranges::FunctionRanges;
+pub use go_table::{GoFunction, GoTable};
 pub use machine::Machine;
 pub use probe_arguments::{Operand, ProbeArgument, Register};
 pub use section::{Section, Sections};

@@ -109,6 +109,11 @@ impl Sections {
         self.find_type(elf::SHT_SYMTAB).is_some()
     }
 
+    /// The names of all sections.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().map(|section| self.name(section))
+    }
+
     fn name(&self, section: Section<'_>) -> &[u8] {
         let tail = self.names.get(section.0.sh_name.get(LE) as usize..).unwrap_or_default();
         tail.split(|byte| *byte == 0).next().unwrap_or_default()

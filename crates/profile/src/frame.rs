@@ -96,6 +96,8 @@ pub enum SymbolSource {
     RuntimeHelper,
     /// The code of a stub of the .NET runtime, in the memory of the target.
     StubCode,
+    /// The function table of a Go program (`.gopclntab`), which stripping leaves.
+    GoFunctionTable,
 }
 
 impl fmt::Display for SymbolSource {
@@ -114,6 +116,7 @@ impl fmt::Display for SymbolSource {
             Self::RuntimeCallTable => "runtime call tables",
             Self::RuntimeHelper => "runtime helpers",
             Self::StubCode => "stub code",
+            Self::GoFunctionTable => ".gopclntab",
         })
     }
 }

@@ -1,12 +1,12 @@
 //! Function names of a module from symbol tables: `.symtab`, the debug file, `.gnu_debugdata`, `.dynsym`; and from the
-//! call tables of a stripped .NET runtime.
+//! call tables of a stripped .NET runtime; of a stripped Go program, from its function table.
 
 use std::{path::Path, sync::Arc};
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::jit_helpers::JitHelpers;
-use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind};
+use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, Sections, SymbolMatch, SymbolTable, TableKind};
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     reasons,
     runtime_functions::RuntimeFunctions,
     runtime_helpers,
-    symbol::{SymbolHint, Symbolized},
+    symbol::{Function, SymbolHint, Symbolized},
     symbol_names::SymbolNames,
 };
 
@@ -31,6 +31,8 @@ pub(super) struct FunctionNames {
     absence: Reason,
     /// The function ranges, loaded when the tables miss an address for the first time.
     ranges: Option<FunctionRanges>,
+    /// The functions of a Go program without a symbol table.
+    go_table: Option<GoTable>,
     /// Converts symbols to names.
     names: SymbolNames,
     /// The functions that a .NET runtime's call tables name, loaded when no table has the name of a function.
@@ -65,17 +67,22 @@ impl FunctionNames {
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
+        let go_table = if loader.is_complete() { None } else { loader.go_table(module) };
         let names = SymbolNames::of_module(module, path);
-        Self { tables: loader.tables, absence: loader.absence, ranges: None, names, runtime_functions: None }
+        let Loader { tables, absence, .. } = loader;
+        Self { tables, absence, ranges: None, go_table, names, runtime_functions: None }
     }
 
     /// Whether there is a table with more than exports.
     pub(super) fn is_complete(&self) -> bool {
-        self.tables.iter().any(|table| table.source != SymbolSource::DynamicSymbols)
+        is_complete(&self.tables)
     }
 
     /// The source of the best table.
     pub(super) fn best_source(&mut self, module: &Elf, budget: &WorkBudget) -> Option<SymbolSource> {
+        if self.go_table.is_some() {
+            return Some(SymbolSource::GoFunctionTable);
+        }
         if !self.is_complete() && !self.runtime_functions(module, budget).is_empty() {
             return Some(SymbolSource::RuntimeCallTable);
         }
@@ -93,6 +100,9 @@ impl FunctionNames {
         address: ElfAddress,
         budget: &WorkBudget,
     ) -> Result<Symbolized, Reason> {
+        if let Some(found) = self.find_in_go_table(module, address) {
+            return Ok(found);
+        }
         let next = ElfAddress(address.0.wrapping_add(1));
         let found = self
             .find_at(address, |_| true)
@@ -118,6 +128,13 @@ impl FunctionNames {
             function_start,
             preceding_symbol: nearest.filter(is_near).map(|nearest| self.names.name(&nearest)),
         }
+    }
+
+    /// The function of Go at an address, with its line. What is not Go in the program, or malformed, has none.
+    fn find_in_go_table(&self, module: &Elf, address: ElfAddress) -> Option<Symbolized> {
+        let found = self.go_table.as_ref()?.find(module, address).ok().flatten()?;
+        let function = Function { name: found.name, location: found.location };
+        Some(Symbolized { source: SymbolSource::GoFunctionTable, functions: vec![function], tier: None })
     }
 
     fn function_start(
@@ -174,6 +191,11 @@ impl FunctionNames {
     }
 }
 
+/// Whether there is a table with more than exports.
+fn is_complete(tables: &[Table]) -> bool {
+    tables.iter().any(|table| table.source != SymbolSource::DynamicSymbols)
+}
+
 /// The functions by `.eh_frame`. Malformed call frame information is treated as missing.
 fn read_ranges(module: &Elf, budget: &WorkBudget) -> FunctionRanges {
     budget.read_symbols(|left| FunctionRanges::read(module, left)).unwrap_or_default()
@@ -200,6 +222,19 @@ impl Loader<'_> {
             Ok(None) => {}
             Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }
+    }
+
+    fn is_complete(&self) -> bool {
+        is_complete(&self.tables)
+    }
+
+    /// The function table of a Go program. A malformed one is treated as missing, with a reason.
+    fn go_table(&mut self, module: &Elf) -> Option<GoTable> {
+        let sections = module.sections().unwrap_or_default();
+        GoTable::read(module, &sections, self.budget).unwrap_or_else(|defect| {
+            self.absence = reasons::parse_error_reason(defect);
+            None
+        })
     }
 
     #[cfg(feature = "compressed-debug-info")]

@@ -101,7 +101,11 @@ impl NativeModule {
         // Malformed DWARF does not invalidate the name from the symbol table.
         let debug_info = self.debug_info.as_mut();
         let frames = debug_info.and_then(|debug_info| debug_info.frames(address, debug_files).ok());
-        combine(symbol, frames.unwrap_or_default(), options)
+        let mut symbolized = combine(symbol, frames.unwrap_or_default(), options)?;
+        if !options.lines {
+            symbolized.functions.iter_mut().for_each(|function| function.location = None);
+        }
+        Ok(symbolized)
     }
 
     /// The names of helpers, by number, in the file of a JIT compiler.
@@ -224,9 +228,6 @@ fn combine(
             .filter_map(|frame| Some(Function { name: demangle(&frame.name?), location: frame.location }));
         symbolized.functions.splice(0..0, inlined);
     }
-    if !options.lines {
-        symbolized.functions.iter_mut().for_each(|function| function.location = None);
-    }
     Ok(symbolized)
 }
 
@@ -237,7 +238,10 @@ mod tests {
     use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
     use profiler_addresses::FileOffset;
 
-    use profiler_elf_symbols::test_file::{TestFile, eh_frame, function, mapping_at};
+    use profiler_elf_symbols::{
+        test_file::{TestFile, eh_frame, function, mapping_at},
+        test_go_table::{GoTestFunction, GoVersion, go_table},
+    };
     use profiler_processes::root_directory::RootDirectory;
 
     use super::*;
@@ -302,6 +306,40 @@ mod tests {
             symbolize(stripped, 0x1008),
             Ok(Symbolized::new(SymbolSource::DynamicSymbols, "exported"))
         );
+    }
+
+    /// A Go program with this table, whose code begins at 0x1100.
+    fn go_program(table: Vec<u8>) -> TestFile {
+        let file = TestFile::with_code().code_segment(0, 0x1000, 0x1000);
+        let file = file.with(".gopclntab", SHT_PROGBITS, table).section_address(0x8000);
+        file.section_flags(2, object::elf::SHF_ALLOC)
+    }
+
+    #[test]
+    fn a_stripped_go_program_has_the_names_and_lines_of_its_function_table() {
+        let main = GoTestFunction {
+            name: "main.main",
+            file: "/app/main.go",
+            lines: &[(10, 16), (12, 16)],
+            inlined: &[],
+        };
+        let file = go_program(go_table(GoVersion::V20, 0x1100, &[main]));
+        let mut module = NativeModule::from_bytes(file.clone().bytes(), Path::new("/app/x")).unwrap();
+        let mut find = |address, lines| {
+            let options = NativeOptions { inlines: false, lines };
+            module.symbolize(ElfAddress(address), options, &no_debug_files())
+        };
+        let found = find(0x1118, true).unwrap();
+        assert_eq!(found.source, SymbolSource::GoFunctionTable);
+        let location = Some(("/app/main.go".to_owned(), 12));
+        assert_eq!(found.functions, [Function { name: "main.main".to_owned(), location }]);
+        assert_eq!(find(0x1118, false), Ok(Symbolized::new(SymbolSource::GoFunctionTable, "main.main")));
+        assert_eq!(find(0x1120, true), Err(Reason::NoSymbols), "code of C");
+
+        let whole = file.symbols(SHT_SYMTAB, &[function("own", 0x1100, 0x10)]);
+        assert_eq!(symbolize(whole, 0x1108), Ok(Symbolized::new(SymbolSource::SymbolTable, "own")));
+        let malformed = go_program(go_table(GoVersion::V20, 0x1100, &[])[..40].to_vec());
+        assert_eq!(symbolize(malformed, 0x1108), Err(Reason::MalformedFile));
     }
 
     #[test]

@@ -178,7 +178,12 @@ fn native(files: &[NativeFile], has_helpers: bool) -> Option<Finding> {
     let has_all = |file: &&NativeFile| {
         matches!(
             file.source,
-            Some(SymbolSource::SymbolTable | SymbolSource::DebugFile | SymbolSource::MiniDebugInfo)
+            Some(
+                SymbolSource::SymbolTable
+                    | SymbolSource::DebugFile
+                    | SymbolSource::MiniDebugInfo
+                    | SymbolSource::GoFunctionTable
+            )
         )
     };
     let (whole, mut exports): (Vec<_>, Vec<_>) = files.iter().partition(has_all);

@@ -21,7 +21,7 @@ use profiler_dotnet_symbols::{
     managed, native_aot,
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
-use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
+use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, demangle};
 use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
 use profiler_profile_formats::{Format, WriteFormat as _};
@@ -113,6 +113,18 @@ pub fn kallsyms(bytes: &[u8]) {
 pub fn elf(bytes: &[u8]) {
     symbolize_all(bytes, NativeOptions::default());
     read_static_probes(bytes);
+}
+
+/// The function table of a Go program.
+pub fn go_table(bytes: &[u8]) {
+    let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
+    let Ok(sections) = elf.sections() else { return };
+    let Ok(Some(table)) = GoTable::read(&elf, &sections, &WorkBudget::default()) else { return };
+    for address in words(bytes).take(MAX_ADDRESSES) {
+        if let Ok(Some(found)) = table.find(&elf, ElfAddress(address)) {
+            assert!(found.start.0 <= address && !found.name.is_empty());
+        }
+    }
 }
 
 /// The static probes of an ELF file.

@@ -57,6 +57,7 @@ codes! {
         RuntimeCallTable = 11,
         RuntimeHelper = 12,
         StubCode = 13,
+        GoFunctionTable = 14,
     }
     MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3, IdleCpu = 4 }
     Reason {
