@@ -35,7 +35,7 @@ fn folded(profile: &Profile) -> BTreeMap<String, u64> {
         let frames = profile.stack(sample.stack).frames.iter().rev();
         let names = frames.map(|frame| match profile.string(profile.frame(*frame).name) {
             "" => "[unknown]".to_owned(),
-            name => name.replace(char::is_control, " "),
+            name => name.chars().map(escaped).collect(),
         });
         let mut names: Vec<_> = names.collect();
         if names.is_empty() {
@@ -44,6 +44,10 @@ fn folded(profile: &Profile) -> BTreeMap<String, u64> {
         *stacks.entry(names.join(";")).or_default() += sample.value;
     }
     stacks
+}
+
+fn escaped(c: char) -> String {
+    if c.is_control() { format!("\\u{{{:x}}}", u32::from(c)) } else { c.to_string() }
 }
 
 fn read(body: &[u8]) -> Value {

@@ -127,7 +127,7 @@ fn the_names_of_providers_are_bounded() {
         .events(&[(MODULE_IN_RUNDOWN, 3, 20, vec![])])
         .end();
     let (decoder, events) = decode([&stream[..]]).unwrap();
-    assert_eq!(decoder.kinds.len(), 5, "four of the first five kinds, and the one with the longest name");
+    assert_eq!(decoder.kinds.len(), 6, "five of the first six kinds, and the one with the longest name");
     assert!(decoder.kinds.values().all(|kind| kind.provider.capacity() <= 2 * MAX_PROVIDER_BYTES));
     assert_eq!(events, [(143, 7, 15, vec![]), (154, 7, 20, vec![])]);
     assert_eq!(decoder.dropped_events(), 0, "events without a kind have sequence numbers too");
