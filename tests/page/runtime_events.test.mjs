@@ -71,7 +71,7 @@ test("the table lists events in time order, with markup as text", async () => {
   assert.deepEqual(await rows(), [
     ["0.300000 s", "100 ms", "garbage collection", "worker 8", "Event (Microsoft-Windows-DotNETRuntime)", "Depth 0, Reason AllocSmall"],
     ["0.300000 s", "50 ms", "suspension", "worker 8", "Event (Microsoft-Windows-DotNETRuntime)", "Reason SuspendForGC"],
-    ["0.500000 s", "", "exception", "main 7", "Event (Microsoft-Windows-DotNETRuntime)", "ExceptionType System.FormatException, ExceptionMessage <b> x</b>"],
+    ["0.500000 s", "", "exception", "main 7", "Event (Microsoft-Windows-DotNETRuntime)", "ExceptionType System.FormatException, ExceptionMessage <b>\\u{202e}x</b>"],
     ["0.700000 s", "100 ms", "lock contention", "worker 8", "Event (Microsoft-Windows-DotNETRuntime)", "LockID 18446744073709551615"],
     ["0.900000 s", "", "counter", "app, process 7", "Event (Microsoft-Windows-DotNETRuntime)", "cpu-usage 12.5"],
   ]);
@@ -95,7 +95,7 @@ test("a row shows the stack of its event", async () => {
   await browser.click("#tab-events");
   await clickRow("exception");
   assert.deepEqual(await stack(), ["throw", "main"]);
-  assert.match(await browser.text("event-stack"), /^exception of main 7 at 0\.50 s \(.*<b> x<\/b>\): its stack/);
+  assert.match(await browser.text("event-stack"), /^exception of main 7 at 0\.50 s \(.*<b>\\u\{202e\}x<\/b>\): its stack/);
   assert.match(await browser.text("spoken"), /its stack, in throw$/);
 });
 

@@ -22,7 +22,7 @@ test("pprof's decoder finds samples, units, labels, inlined functions and build 
   assert.equal(inlined.locations[1].buildId, "ab01");
   assert.deepEqual(inlined.labels, { thread: "app", tid: 7, process: "app", pid: 7 });
   const [read_] = read.samples.filter(({ values }) => values[0] === MANY);
-  assert.deepEqual(read_.labels, { thread: "wor ker 1/2", tid: 8, process: "app", pid: 7 });
+  assert.deepEqual(read_.labels, { thread: "wor\\u{a}ker 1/2", tid: 8, process: "app", pid: 7 });
 });
 
 test("speedscope's schema holds, also of a profile without samples", () => {
@@ -44,7 +44,7 @@ test("the Firefox Profiler's tables contain the stack of each sample", () => {
   const { meta, libs, threads } = JSON.parse(profile("known.json"));
   assert.deepEqual(threads.map(({ name, tid, isMainThread }) => [name, tid, isMainThread]), [
     ["app", 7, true],
-    ["wor ker 1/2", 8, false],
+    ["wor\\u{a}ker 1/2", 8, false],
   ]);
   assert.deepEqual(firefoxSamples(threads[1]), [{ time: 10, path: ["main", "ksys_read"], weight: MANY }]);
   assert.deepEqual(firefoxSamples(threads[0])[0], { time: 0, path: ["main", "outer", "inlined"], weight: 1 });
@@ -64,12 +64,12 @@ test("the Firefox Profiler opens it, with the threads' functions and their time 
   // The time of a thread before its first sample does not count.
   assert.deepEqual(threads.map(({ name, processName, pid, tid, cpuMs }) => [name, processName, pid, tid, cpuMs]), [
     ["app", "app", "7", 7, 40],
-    ["wor ker 1/2", "app", "7", 8, 0],
+    ["wor\\u{a}ker 1/2", "app", "7", 8, 0],
   ]);
   assert.deepEqual(functions.map(({ name, library, selfSamples, totalSamples }) => [name, library, selfSamples, totalSamples]), [
     ["inlined", "run", 2, 2],
     ["Demo.Program.Hot(class System.String)", "App", 2, 2],
-    ["a;b  [31m<script>\"'  5/6 [0] 1.0: x:", undefined, 1, 1],
+    ["a;b\\u{a}\\u{1b}[31m<script>\"'\\u{202e} 5/6 [0] 1.0: x:", undefined, 1, 1],
     ["main", "run", 0, 5],
     ["outer", "run", 0, 2],
     ["App!Demo.Program.Main()", "App.dll", 0, 2],
@@ -89,7 +89,7 @@ test("the Firefox Profiler has runtime events as markers of their threads, with 
     ["garbage collection", "AllocSmall", 15, 2, "Runtime event"],
   ]);
   assert.deepEqual(markers.map(({ fields }) => fields.map(({ label, formattedValue }) => [label, formattedValue])), [
-    [["type", "<b> \"'&"], ["Address", "18446744073709551615"]],
+    [["type", "<b>\\u{202e}\"'&"], ["Address", "18446744073709551615"]],
     [["Depth", "2"], ["Reason", "AllocSmall"]],
   ]);
   assert.deepEqual(stack.frames.map(({ name }) => name), ["App!Demo.Program.Hot(class System.String)", "main"]);

@@ -56,8 +56,6 @@ pub enum Reason {
     RuntimeNotReachable,
     /// JIT code of a runtime that did not send its events before the deadline.
     RuntimeSilent,
-    /// JIT code from before the first event of a runtime that unloads methods: which one was at the address is unknown.
-    JitCodeUnloaded,
     /// `/proc/kallsyms` shows no addresses to this process.
     KernelAddressesHidden,
     /// `/proc/kallsyms` could not be read.
@@ -87,6 +85,8 @@ pub enum Reason {
     NoRubyMap,
     /// JIT code of LuaJIT with neither a perf map nor a jitdump.
     NoLuaJitMap,
+    /// JIT code from before the first event of a runtime that unloads methods: which one was at the address is unknown.
+    JitCodeUnloaded,
 }
 
 impl Reason {
@@ -120,7 +120,6 @@ impl Reason {
         Self::NotResponding,
         Self::TooManyOpenFiles,
         Self::OutOfTime,
-        Self::JitCodeUnloaded,
         Self::NoJavaMap,
         Self::NoDotnetMap,
         Self::NoMonoMap,
@@ -129,6 +128,7 @@ impl Reason {
         Self::NoPhpMap,
         Self::NoRubyMap,
         Self::NoLuaJitMap,
+        Self::JitCodeUnloaded,
     ];
 }
 

@@ -162,7 +162,7 @@ fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
     let stacks = FoldedStacks::parse(&run.stdout);
-    let is_hot = |frame: &String| frame.starts_with("Hot:Loop") && frame.contains("<b>&");
+    let is_hot = |frame: &String| frame.starts_with("Hot\\u{3b}Loop") && frame.contains("<b>&");
     let hot = stacks.percent(|stack| {
         let at = stack.frames.iter().position(is_hot);
         at.is_some_and(|at| at > 0 && stack.frames[at - 1] == "run")
@@ -181,6 +181,9 @@ fn the_flame_graph_of_hostile_names_is_well_formed() {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert_eq!(run.stdout, "");
     let svg = fs::read_to_string(path).unwrap();
-    assert!(svg.contains("Hot:Loop") && svg.contains("&lt;b&gt;&amp;") && !svg.contains("<b>"), "{svg}");
+    assert!(
+        svg.contains("Hot\\u{3b}Loop") && svg.contains("&lt;b&gt;&amp;") && !svg.contains("<b>"),
+        "{svg}"
+    );
     assert!(svg.chars().all(|c| c.is_ascii_whitespace() || !c.is_control()));
 }

@@ -92,14 +92,14 @@ impl RuntimeEvents {
             columns.thread.push(thread.map_or(0, |thread| thread.saturating_add(1)));
             columns.node.push(node.map_or(0, |node| node.saturating_add(1)));
             columns.name.push(texts.number(profile.string(event.name)));
-            columns.fields.push(texts.number(fields_text(profile, event)));
+            columns.fields.push(texts.number_of_escaped(fields_text(profile, event)));
             last_ns = event.time_ns;
         }
         (!events.is_empty()).then_some(columns)
     }
 }
 
-/// The fields of an event: `Depth 0, Reason AllocSmall`.
+/// The fields of an event, escaped: `Depth 0, Reason AllocSmall`.
 fn fields_text(profile: &Profile, event: &RuntimeEvent) -> String {
     let fields = runtime_event::fields(profile, event);
     let texts = fields.iter().map(|(name, value)| {

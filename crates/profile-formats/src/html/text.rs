@@ -23,6 +23,11 @@ impl<'a> Texts<'a> {
         };
         self.0.insert_full(text).0
     }
+
+    /// The index of a text whose names are escaped.
+    pub(super) fn number_of_escaped(&mut self, text: String) -> usize {
+        self.0.insert_full(Cow::Owned(text)).0
+    }
 }
 
 impl Serialize for Texts<'_> {
