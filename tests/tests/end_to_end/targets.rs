@@ -61,9 +61,13 @@ fn ids_mean_processes_of_the_own_pid_namespace_whatever_proc_is_mounted() {
     let shares = profiler_tests::file(SHARES);
     for mounts in ["true", "umount --lazy /proc"] {
         for target in ["-p $pid", "-t $pid", "--process shares", "-a"] {
+            // Before it is ready, the workload can still be the shell that executes it.
+            let output = tempfile::NamedTempFile::new().unwrap();
             let run = in_pid_namespace(&format!(
-                "{mounts}; {} 600 < /dev/zero > /dev/null & pid=$!; $0 {target} -d 1; code=$?; kill $pid; exit $code",
-                shares.display()
+                "{mounts}; {} 600 < /dev/zero > {output} & pid=$!; until [ -s {output} ]; do sleep 0.01; done; \
+                 $0 {target} -d 1; code=$?; kill $pid; exit $code",
+                shares.display(),
+                output = output.path().display(),
             ));
             assert_eq!(run.code(), 0, "{mounts}, {target}: {}", run.stderr);
             let stacks = FoldedStacks::parse(&run.stdout);
