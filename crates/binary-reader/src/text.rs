@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write};
 
-/// What stands in front of the value of an invalid byte or code unit.
+/// The prefix of an escaped byte or code unit.
 const ESCAPE: &str = "\\x{";
 
 /// The text of a name that should be UTF-8. Each invalid byte becomes `\x{..}` with its value, so that different names stay

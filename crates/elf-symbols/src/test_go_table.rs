@@ -28,8 +28,8 @@ pub struct GoTestFunction<'a> {
     pub file: &'a str,
     /// The lines, each with the number of bytes of its code.
     pub lines: &'a [(i32, u32)],
-    /// The numbers of inlined calls, each with the number of bytes of its code; -1 is none. Empty: the function has no table of
-    /// them.
+    /// The index of the inlined call in each range of code, with the size of the range in bytes. -1 is code that is not inlined. A
+    /// function without ranges has no table of inlined calls.
     pub inlined: &'a [(i32, u32)],
 }
 
@@ -37,7 +37,7 @@ pub struct GoTestFunction<'a> {
 pub fn go_table(version: GoVersion, text: u64, functions: &[GoTestFunction<'_>]) -> Vec<u8> {
     let is_old = version == GoVersion::V2;
     let is_relative = !is_old && version != GoVersion::V16;
-    // Strings and tables of values, each behind an empty one: offset 0 is none.
+    // Strings and tables of values begin with an unused byte, because offset 0 means that there is none.
     let (mut names, mut files, mut values, mut units) = (vec![0], vec![0], vec![0], Vec::new());
     let mut described = Vec::new();
     for (index, function) in functions.iter().enumerate() {

@@ -228,7 +228,7 @@ mod tests {
         assert!(matches!(name("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));
     }
 
-    /// The character that an escape stands for at the front of a text, and the length of the escape.
+    /// Decodes the escape at the start of a text: the character, and the length of the escape in bytes.
     fn unescape(text: &str) -> Option<(char, usize)> {
         let (digits, _) = text.strip_prefix("\\u{")?.split_once('}')?;
         Some((char::from_u32(u32::from_str_radix(digits, 16).ok()?)?, digits.len() + 4))
