@@ -93,8 +93,11 @@ impl FrameFlags {
     pub const INTERRUPTED: u64 = 1 << 62;
     /// Unwound by an epilogue scan of the callee, which has no frame.
     pub const BY_EPILOGUE_SCAN: u64 = 1 << 61;
+    /// Unwound by rows computed from the instructions of the callee, which has no CFI.
+    pub const BY_INSTRUCTIONS: u64 = 1 << 60;
     /// All flags.
-    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_EPILOGUE_SCAN;
+    pub const ALL: u64 =
+        Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_EPILOGUE_SCAN | Self::BY_INSTRUCTIONS;
 }
 
 /// The unwinder found an address in no known mapping of a process, or the process executed another program, or it was

@@ -27,6 +27,8 @@ pub struct StackRequest {
     pub frame_pointer: u64,
     /// As above.
     pub rbx: u64,
+    /// The first words of `struct pt_regs`, as [`LeafRegister`](crate::unwind::LeafRegister) numbers them.
+    pub leaf: [u64; 16],
     /// What the map of waiting threads will have.
     pub thread: WaitingThread,
 }
@@ -89,5 +91,5 @@ pub enum UnwindResult {
     NeedsPart = 2,
 }
 
-const _: () = assert!(size_of::<StackRequest>() == 136);
+const _: () = assert!(size_of::<StackRequest>() == 264);
 const _: () = assert!(size_of::<CopiedStack>() == 32 + 8 * PART_WORDS);

@@ -58,8 +58,20 @@ pub enum CfaRule {
     Unsupported = 8,
     /// rbx + offset (x86-64). The dynamic loader resolves functions of the PLT in such frames.
     Rbx = 9,
-    /// r10 + offset (x86-64), in the first instructions of functions that realign their stack.
-    R10 = 10,
+}
+
+/// A register of the leaf in place of a [`CfaRule`], a [`FramePointerRule`] or the kind of a [`ReturnAddressRule`]: the
+/// interrupted thread has all of its registers, and its callers have only those that the unwinder restores.
+pub struct LeafRegister;
+
+impl LeafRegister {
+    /// The number of registers.
+    pub const COUNT: usize = 15;
+    /// Set in each rule that names a register; the lower bits are its position in `struct pt_regs`
+    /// (`arch/x86/include/asm/ptrace.h`): r15 is 0 and rdi 14.
+    pub const FLAG: u8 = 0x10;
+    /// The bits of the position.
+    pub const POSITION: u8 = 0xf;
 }
 
 /// How the caller's frame pointer is restored.
@@ -75,6 +87,21 @@ pub enum FramePointerRule {
     AtFramePointer = 2,
     /// The caller's value cannot be restored.
     Undefined = 3,
+}
+
+/// How a [`Rule`] was found and what is known of the caller, in the upper bits of [`Rule::return_address`].
+pub struct RuleFlags;
+
+impl RuleFlags {
+    /// A signal interrupted the caller (`S` in the augmentation of the CIE, DWARF extension of `.eh_frame`): its address is that
+    /// of an instruction, not a return address.
+    pub const INTERRUPTS_CALLER: u8 = 0x20;
+    /// Computed from the instructions of the function, which has no CFI.
+    pub const BY_INSTRUCTIONS: u8 = 0x40;
+    /// The rule holds only if the return address follows a call instruction.
+    pub const RETURNS_BEHIND_CALL: u8 = 0x80;
+    /// All flags.
+    pub const ALL: u8 = Self::INTERRUPTS_CALLER | Self::BY_INSTRUCTIONS | Self::RETURNS_BEHIND_CALL;
 }
 
 /// How the caller's rbx is restored (x86-64): one of the constants, or 1 + the number of words between the CFA and the slot
@@ -148,11 +175,11 @@ impl StackEndReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Rule {
-    /// A [`CfaRule`].
+    /// A [`CfaRule`] or a [`LeafRegister`].
     pub cfa: u8,
-    /// A [`FramePointerRule`].
+    /// A [`FramePointerRule`] or a [`LeafRegister`].
     pub frame_pointer: u8,
-    /// A [`ReturnAddressRule`].
+    /// A [`ReturnAddressRule`] or a [`LeafRegister`], with [`RuleFlags`].
     pub return_address: u8,
     /// An [`RbxRule`].
     pub rbx: u8,

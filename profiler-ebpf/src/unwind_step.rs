@@ -1,6 +1,8 @@
 //! One unwind step, from a frame to its caller: by CFI rule, signal frame, frame pointer or epilogue.
 
-use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule, StackEndReason};
+use profiler_common::unwind::{
+    CfaRule, FramePointerRule, LeafRegister, RbxRule, ReturnAddressRule, Rule, RuleFlags, StackEndReason,
+};
 
 use crate::epilogue::Epilogue;
 
@@ -28,8 +30,26 @@ pub struct Registers {
     pub frame_pointer: u64,
     /// Its value at that instruction, 0 when it is unknown.
     pub rbx: u64,
-    /// Its value at that instruction, 0 when it is unknown: that of a caller always is.
-    pub r10: u64,
+}
+
+/// The registers of the leaf, by their positions in `struct pt_regs`. The last word is unused.
+pub type LeafRegisters = [u64; LeafRegister::COUNT + 1];
+
+/// The frame whose caller is restored.
+#[derive(Clone, Copy)]
+pub struct CalleeFrame<'a> {
+    /// Its registers.
+    pub registers: Registers,
+    /// All registers where it is the leaf.
+    pub leaf: Option<&'a LeafRegisters>,
+}
+
+impl CalleeFrame<'_> {
+    /// The value of a register of the leaf.
+    #[inline(always)]
+    fn leaf_register(&self, rule: u8) -> Option<u64> {
+        Some(self.leaf?[usize::from(rule & LeafRegister::POSITION)])
+    }
 }
 
 /// How a caller was found.
@@ -37,6 +57,8 @@ pub struct Registers {
 pub enum FoundBy {
     /// By the unwind rule compiled from CFI.
     Cfi,
+    /// By the unwind rule computed from the instructions of the code.
+    Instructions,
     /// By frame pointer, because the code has no CFI.
     FramePointer,
     /// By epilogue scan, because the code has neither CFI nor a frame.
@@ -109,33 +131,28 @@ pub fn step_by_epilogue(epilogue: Epilogue, registers: Registers, stack: &impl S
 
 /// Restores the caller's registers by the unwind rule of the code.
 #[inline(always)]
-pub fn step_by_rule(rule: Rule, registers: Registers, stack: &impl StackMemory) -> Step {
+pub fn step_by_rule(rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
     const UNKNOWN: u8 = CfaRule::Unknown as u8;
     const SIGNAL_FRAME: u8 = CfaRule::SignalFrame as u8;
     const ROOT: u8 = CfaRule::Root as u8;
     match rule.cfa {
-        UNKNOWN => step_by_frame_pointer(registers, stack),
-        SIGNAL_FRAME => step_by_signal_frame(registers, stack),
-        ROOT => Step::stack_end(registers, StackEndReason::Root),
-        _ => step_by_cfi(rule, registers, stack),
+        UNKNOWN => step_by_frame_pointer(frame.registers, stack),
+        SIGNAL_FRAME => step_by_signal_frame(frame.registers, stack),
+        ROOT => Step::stack_end(frame.registers, StackEndReason::Root),
+        _ => step_by_row(rule, frame, stack),
     }
 }
 
 #[inline(always)]
-fn step_by_cfi(rule: Rule, registers: Registers, stack: &impl StackMemory) -> Step {
+fn step_by_row(rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
+    let registers = frame.registers;
     let mut cfa = 0;
-    if let Some(end) = compute_cfa(rule, registers, stack, &mut cfa) {
+    if let Some(end) = compute_cfa(rule, frame, stack, &mut cfa) {
         return Step::stack_end(registers, end);
     }
-    if cfa <= registers.stack_pointer {
-        return Step::stack_end(registers, StackEndReason::Backwards);
-    }
-    if rule.return_address != ReturnAddressRule::AtCfa as u8 {
-        return Step::stack_end(registers, StackEndReason::UnsupportedRule);
-    }
     let mut saved = [0; 2];
-    if !read_saved(rule, cfa, registers, stack, &mut saved) {
-        return Step::stack_end(registers, StackEndReason::UnreadableStack);
+    if let Some(end) = restore_saved(rule, cfa, frame, stack, &mut saved) {
+        return Step::stack_end(registers, end);
     }
     let [frame_pointer, return_address] = saved;
     if return_address == 0 {
@@ -146,9 +163,19 @@ fn step_by_cfi(rule: Rule, registers: Registers, stack: &impl StackMemory) -> St
         stack_pointer: cfa,
         frame_pointer,
         rbx: restore_rbx(rule, cfa, registers, stack),
-        r10: 0,
     };
-    Step::to_caller(caller, FoundBy::Cfi)
+    Step::to_caller(caller, found_by(rule.return_address & RuleFlags::ALL))
+}
+
+#[inline(always)]
+fn found_by(flags: u8) -> FoundBy {
+    if flags & RuleFlags::INTERRUPTS_CALLER != 0 {
+        FoundBy::SignalFrame
+    } else if flags & RuleFlags::BY_INSTRUCTIONS != 0 {
+        FoundBy::Instructions
+    } else {
+        FoundBy::Cfi
+    }
 }
 
 /// The caller's rbx, 0 when it is unknown.
@@ -169,7 +196,7 @@ fn restore_rbx(rule: Rule, cfa: u64, registers: Registers, stack: &impl StackMem
 #[inline(always)]
 fn compute_cfa(
     rule: Rule,
-    registers: Registers,
+    frame: CalleeFrame<'_>,
     stack: &impl StackMemory,
     cfa: &mut u64,
 ) -> Option<StackEndReason> {
@@ -179,7 +206,7 @@ fn compute_cfa(
     const AT_FRAME_POINTER: u8 = CfaRule::StoredAtFramePointer as u8;
     const PLT: u8 = CfaRule::Plt as u8;
     const RBX: u8 = CfaRule::Rbx as u8;
-    const R10: u8 = CfaRule::R10 as u8;
+    let registers = frame.registers;
     match rule.cfa {
         STACK_POINTER => *cfa = add_offset(registers.stack_pointer, rule.cfa_offset),
         FRAME_POINTER => *cfa = add_offset(registers.frame_pointer, rule.cfa_offset),
@@ -192,19 +219,82 @@ fn compute_cfa(
             }
             *cfa = add_offset(stored, rule.cfa_offset >> 16);
         }
-        RBX | R10 => {
-            let base = if rule.cfa == RBX { registers.rbx } else { registers.r10 };
-            if base == 0 {
+        RBX => {
+            if registers.rbx == 0 {
                 return Some(StackEndReason::UnsupportedRule);
             }
-            *cfa = add_offset(base, rule.cfa_offset);
+            *cfa = add_offset(registers.rbx, rule.cfa_offset);
         }
         PLT => {
             let has_pushed = registers.instruction_pointer & 15 >= u64::from(rule.cfa_offset as u8);
             *cfa = registers.stack_pointer.wrapping_add(if has_pushed { 2 * WORD } else { WORD });
         }
+        kind if kind & LeafRegister::FLAG != 0 => {
+            let Some(base) = frame.leaf_register(kind) else {
+                return Some(StackEndReason::UnsupportedRule);
+            };
+            *cfa = add_offset(base, rule.cfa_offset);
+        }
         _ => return Some(StackEndReason::UnsupportedRule),
     }
+    None
+}
+
+/// Restores the caller's frame pointer and the return address, or returns why it cannot.
+#[inline(always)]
+fn restore_saved(
+    rule: Rule,
+    cfa: u64,
+    frame: CalleeFrame<'_>,
+    stack: &impl StackMemory,
+    saved: &mut [u64; 2],
+) -> Option<StackEndReason> {
+    let kind = rule.return_address & !RuleFlags::ALL;
+    if kind & LeafRegister::FLAG != 0 {
+        return restore_from_leaf(rule, cfa, frame, stack, saved);
+    }
+    if cfa <= frame.registers.stack_pointer {
+        return Some(StackEndReason::Backwards);
+    }
+    if kind != ReturnAddressRule::AtCfa as u8 {
+        return Some(StackEndReason::UnsupportedRule);
+    }
+    if !read_saved(rule, cfa, frame.registers, stack, saved) {
+        return Some(StackEndReason::UnreadableStack);
+    }
+    if rule.frame_pointer & LeafRegister::FLAG != 0 {
+        saved[0] = frame.leaf_register(rule.frame_pointer).unwrap_or(0);
+    }
+    None
+}
+
+/// As [`restore_saved`], for a leaf that has its return address in a register: its CFA can be its stack pointer.
+#[inline(always)]
+fn restore_from_leaf(
+    rule: Rule,
+    cfa: u64,
+    frame: CalleeFrame<'_>,
+    stack: &impl StackMemory,
+    saved: &mut [u64; 2],
+) -> Option<StackEndReason> {
+    let Some(return_address) = frame.leaf_register(rule.return_address) else {
+        return Some(StackEndReason::UnsupportedRule);
+    };
+    if cfa < frame.registers.stack_pointer {
+        return Some(StackEndReason::Backwards);
+    }
+    let mut frame_pointer = frame.registers.frame_pointer;
+    if rule.frame_pointer & LeafRegister::FLAG != 0 {
+        frame_pointer = frame.leaf_register(rule.frame_pointer).unwrap_or(0);
+    } else if rule.frame_pointer == FramePointerRule::AtCfa as u8 {
+        let slot = add_offset(cfa, i32::from(rule.frame_pointer_offset));
+        if !stack.read_word(slot, &mut frame_pointer) {
+            return Some(StackEndReason::UnreadableStack);
+        }
+    } else if rule.frame_pointer != FramePointerRule::Same as u8 {
+        frame_pointer = 0;
+    }
+    *saved = [frame_pointer, return_address];
     None
 }
 
@@ -270,7 +360,7 @@ fn step_by_signal_frame(registers: Registers, stack: &impl StackMemory) -> Step 
         return Step::stack_end(registers, StackEndReason::UnreadableStack);
     }
     let ([frame_pointer, rbx], [stack_pointer, instruction_pointer]) = (bases, others);
-    let interrupted = Registers { instruction_pointer, stack_pointer, frame_pointer, rbx, r10: 0 };
+    let interrupted = Registers { instruction_pointer, stack_pointer, frame_pointer, rbx };
     Step::to_caller(interrupted, FoundBy::SignalFrame)
 }
 

@@ -85,6 +85,8 @@ pub enum FoundBy {
     SignalFrame,
     /// By the call instruction of its caller: the function has left the stack with a jump to its callee.
     CallInstruction,
+    /// By unwind rows computed from the instructions of its callee, which has no call frame information.
+    Instructions,
 }
 
 /// A stack: frames from the leaf to the root, and how it ends.

@@ -4,7 +4,7 @@ use gimli::{
     Encoding, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule, UnwindContextStorage,
     UnwindSection, UnwindTableRow,
 };
-use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, LeafRegister, RbxRule, Rule, RuleFlags};
 
 use crate::architecture::Architecture;
 
@@ -57,48 +57,75 @@ pub(crate) struct RuleCompiler<'a, S> {
 impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
     /// The rule of a row.
     pub(crate) fn compile(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
-        if cie.is_signal_trampoline() {
+        let interrupts_caller = cie.is_signal_trampoline();
+        let cfa = self.cfa(cie.encoding(), row);
+        if interrupts_caller && (self.architecture.is_signal_frame)(cfa) {
             return SIGNAL_FRAME;
         }
         let return_address = row.register(cie.return_address_register());
         if return_address == Some(RegisterRule::Undefined) {
             return ROOT;
         }
-        self.compile_call(cie.encoding(), row, return_address.as_ref()).unwrap_or(UNSUPPORTED)
+        let rule = cfa.and_then(|cfa| self.complete(cfa, cie.encoding(), row, return_address.as_ref()));
+        let Some(mut rule) = rule else { return UNSUPPORTED };
+        if interrupts_caller {
+            rule.return_address |= RuleFlags::INTERRUPTS_CALLER;
+        }
+        rule
     }
 
-    fn compile_call(
-        &self,
-        encoding: Encoding,
-        row: &CfiRow,
-        return_address: Option<&RegisterRule<usize>>,
-    ) -> Option<Rule> {
-        let mut rule = match row.cfa() {
+    /// The rule of the CFA alone.
+    fn cfa(&self, encoding: Encoding, row: &CfiRow) -> Option<Rule> {
+        match row.cfa() {
             gimli::CfaRule::RegisterAndOffset { register, offset } => {
-                self.cfa_at_register(*register, (*offset).try_into().ok()?)?
+                self.cfa_at_register(*register, (*offset).try_into().ok()?)
             }
             gimli::CfaRule::Expression(expression) => {
                 let expression = expression.get(self.section).ok()?;
                 let plt_rule = (self.architecture.plt_rule)(expression.0.slice());
-                plt_rule.or_else(|| self.stored_cfa(expression, encoding))?
+                plt_rule.or_else(|| self.stored_cfa(expression, encoding))
             }
-        };
-        let (return_address, offset) = (self.architecture.return_address)(return_address)?;
-        rule.return_address = return_address as u8;
-        rule.return_address_offset = offset;
-        let (frame_pointer, offset) =
-            self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Undefined, 0));
-        rule.frame_pointer = frame_pointer as u8;
-        rule.frame_pointer_offset = offset;
-        if self.restores_rbx {
-            rule.rbx = rbx_rule(row);
         }
-        Some(rule)
+    }
+
+    /// Adds the return address and the saved registers to the rule of the CFA.
+    fn complete(
+        &self,
+        cfa: Rule,
+        encoding: Encoding,
+        row: &CfiRow,
+        return_address: Option<&RegisterRule<usize>>,
+    ) -> Option<Rule> {
+        let (return_address, return_address_offset) = (self.architecture.return_address)(return_address)?;
+        let (frame_pointer, frame_pointer_offset) =
+            self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Undefined as u8, 0));
+        let rbx = if self.restores_rbx { rbx_rule(row) } else { RbxRule::UNDEFINED };
+        let rule =
+            Rule { return_address, return_address_offset, frame_pointer, frame_pointer_offset, rbx, ..cfa };
+        if return_address & LeafRegister::FLAG == 0 {
+            return Some(rule);
+        }
+        self.with_stack_pointer(rule, row)
+    }
+
+    /// A leaf that has its return address in a register can have the caller's stack pointer, which else is the CFA, in another.
+    fn with_stack_pointer(&self, rule: Rule, row: &CfiRow) -> Option<Rule> {
+        match row.register(self.architecture.stack_pointer) {
+            None => Some(rule),
+            Some(RegisterRule::Register(register)) if rule.frame_pointer != FramePointerRule::AtCfa as u8 => {
+                Some(Rule { cfa: (self.architecture.leaf_register)(register)?, cfa_offset: 0, ..rule })
+            }
+            Some(_) => None,
+        }
     }
 
     fn cfa_at_register(&self, register: Register, cfa_offset: i32) -> Option<Rule> {
-        let (_, cfa) = self.architecture.cfa_registers.iter().find(|(base, _)| *base == register)?;
-        Some(Rule { cfa_offset, ..rule_without_offsets(*cfa) })
+        let mut registers = self.architecture.cfa_registers.iter();
+        let cfa = match registers.find(|(base, _)| *base == register) {
+            Some((_, cfa)) => *cfa as u8,
+            None => (self.architecture.leaf_register)(register)?,
+        };
+        Some(Rule { cfa, cfa_offset, ..Rule::default() })
     }
 
     /// Recognizes the CFA expression `*(register + offset) + addend` of functions that realign their stack.
@@ -124,17 +151,20 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
         Some(Rule { cfa_offset: pack_offsets(offset.try_into().ok()?, addend), ..rule_without_offsets(cfa) })
     }
 
-    fn frame_pointer(&self, row: &CfiRow, encoding: Encoding) -> Option<(FramePointerRule, i16)> {
+    fn frame_pointer(&self, row: &CfiRow, encoding: Encoding) -> Option<(u8, i16)> {
         match row.register(self.architecture.frame_pointer) {
-            None | Some(RegisterRule::SameValue) => Some((FramePointerRule::Same, 0)),
-            Some(RegisterRule::Offset(offset)) => Some((FramePointerRule::AtCfa, offset.try_into().ok()?)),
+            None | Some(RegisterRule::SameValue) => Some((FramePointerRule::Same as u8, 0)),
+            Some(RegisterRule::Offset(offset)) => {
+                Some((FramePointerRule::AtCfa as u8, offset.try_into().ok()?))
+            }
+            Some(RegisterRule::Register(register)) => Some(((self.architecture.leaf_register)(register)?, 0)),
             Some(RegisterRule::Expression(expression)) => {
                 let mut operations = expression.get(self.section).ok()?.operations(encoding);
                 match (operations.next().ok()??, operations.next().ok()?) {
                     (Operation::RegisterOffset { register, offset, .. }, None)
                         if register == self.architecture.frame_pointer =>
                     {
-                        Some((FramePointerRule::AtFramePointer, offset.try_into().ok()?))
+                        Some((FramePointerRule::AtFramePointer as u8, offset.try_into().ok()?))
                     }
                     _ => None,
                 }
@@ -196,10 +226,35 @@ mod tests {
     }
 
     #[test]
-    fn the_cfa_is_an_offset_from_rbx_or_r10() {
-        assert_eq!(rule(&[0x0c, 10, 0]), x86_64_rule(CfaRule::R10, 0));
+    fn the_cfa_is_an_offset_from_a_register_of_the_leaf() {
+        let at =
+            |position| Rule { cfa: LeafRegister::FLAG | position, ..x86_64_rule(CfaRule::StackPointer, 8) };
+        for (dwarf, position) in [(10, 7), (11, 6), (9, 8), (0, 10), (4, 13), (15, 0)] {
+            assert_eq!(rule(&[0x0c, dwarf, 8]), at(position), "register {dwarf}");
+        }
         let by_rbx = Rule { rbx: RbxRule::SAME, ..x86_64_rule(CfaRule::Rbx, 16) };
         assert_eq!(rule(&[0x0c, 3, 16]), by_rbx);
+    }
+
+    #[test]
+    fn a_leaf_can_have_its_return_address_in_a_register() {
+        // `vfork` of glibc: pop %rdi; the CFA is the stack pointer, the return address in rdi.
+        let in_rdi = Rule {
+            return_address: LeafRegister::FLAG | 14,
+            return_address_offset: 0,
+            ..x86_64_rule(CfaRule::StackPointer, 0)
+        };
+        assert_eq!(rule(&[0x0e, 0, 0x09, 16, 5]), in_rdi);
+        // `__longjmp` of glibc: the buffer at rdi is the CFA, the caller's rsp is in r8, its rbp in r9, its rip in rdx.
+        let restored = Rule {
+            cfa: LeafRegister::FLAG | 9,
+            frame_pointer: LeafRegister::FLAG | 8,
+            return_address: LeafRegister::FLAG | 12,
+            ..Rule::default()
+        };
+        assert_eq!(rule(&[0x0c, 5, 0, 0x09, 7, 8, 0x09, 6, 9, 0x09, 16, 1]), restored);
+        let stack_pointer_in_memory = [0x0c, 5, 0, 0x87, 2, 0x09, 16, 1];
+        assert_eq!(rule(&stack_pointer_in_memory), rule_without_offsets(CfaRule::Unsupported));
     }
 
     #[test]
@@ -224,10 +279,10 @@ mod tests {
         let undefined_rule =
             x86_64_rule_with_frame_pointer(CfaRule::StackPointer, 8, FramePointerRule::Undefined, 0);
         let undefined = [0x07, 6];
-        let in_rax = [0x09, 6, 0];
+        let in_a_vector_register = [0x09, 6, 17];
         let beside_rsp = [0x10, 6, 2, 0x77, 8];
         let far_away = [0x05, 6, 0x80, 0x80, 4];
-        for instructions in [&undefined[..], &in_rax, &beside_rsp, &far_away] {
+        for instructions in [&undefined[..], &in_a_vector_register, &beside_rsp, &far_away] {
             assert_eq!(rule(instructions), undefined_rule, "{instructions:x?}");
         }
         assert_eq!(rule(&[0x08, 6]), x86_64_rule(CfaRule::StackPointer, 8));
@@ -235,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_row_without_a_rule_of_the_bpf_program_is_unsupported() {
-        let by_r11 = [0x0c, 11, 0];
+        let by_a_vector_register = [0x0c, 17, 0];
         let far_away = [0x0e, 0x80, 0x80, 0x80, 0x80, 0x10];
         let stored_beside_r10 = [0x0f, 3, 0x7a, 0x78, 0x06];
         let a_constant = [0x0f, 1, 0x31];
@@ -245,7 +300,7 @@ mod tests {
         let nothing = [0x0f, 0];
         let return_address_not_saved = [0x08, 16];
         for instructions in [
-            &by_r11[..],
+            &by_a_vector_register[..],
             &far_away,
             &stored_beside_r10,
             &a_constant,
@@ -264,11 +319,26 @@ mod tests {
         assert_eq!(rule(&[0x07, 16]), rule_without_offsets(CfaRule::Root));
     }
 
-    #[test]
-    fn a_signal_trampoline_is_one_regardless_of_its_instructions() {
+    /// The rule at the start of a function whose CIE has the augmentation `S`.
+    fn rule_of_signal_frame(instructions: &[u8]) -> Rule {
         let cfi = TestCfi::default().cie("zRS", 16, &[0x0c, 7, 8, 0x90, 1]);
-        let cfi = cfi.function(CODE_ADDRESS, 1, &[0x0f, 3, 0x77, 0x20, 0x06, 0x07, 16]);
-        assert_eq!(cfi.rules(X86_64, 1), [rule_without_offsets(CfaRule::SignalFrame)]);
+        cfi.function(CODE_ADDRESS, 1, instructions).rules(X86_64, 1)[0]
+    }
+
+    #[test]
+    fn the_signal_frame_of_the_kernel_is_recognized_by_its_cfa() {
+        // CFA: the word at rsp + 160; the return address at rsp + 168.
+        let restore_rt = [0x0f, 4, 0x77, 0xa0, 1, 0x06, 0x10, 16, 3, 0x77, 0xa8, 1];
+        assert_eq!(rule_of_signal_frame(&restore_rt), rule_without_offsets(CfaRule::SignalFrame));
+        let elsewhere = [0x0f, 4, 0x77, 0xa8, 1, 0x06, 0x10, 16, 3, 0x77, 0xa0, 1];
+        assert_eq!(rule_of_signal_frame(&elsewhere), rule_without_offsets(CfaRule::Unsupported));
+    }
+
+    #[test]
+    fn an_ordinary_rule_in_a_signal_frame_interrupts_the_caller() {
+        let interrupts = |rule: Rule| Rule { return_address: RuleFlags::INTERRUPTS_CALLER, ..rule };
+        assert_eq!(rule_of_signal_frame(&[]), interrupts(x86_64_rule(CfaRule::StackPointer, 8)));
+        assert_eq!(rule_of_signal_frame(&[0x0e, 32]), interrupts(x86_64_rule(CfaRule::StackPointer, 32)));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) use debug_log;
 pub(crate) fn log_caller(address: u64, found_by: FoundBy) {
     match found_by {
         FoundBy::Cfi => debug_log!("  caller {:x} by CFI", address),
+        FoundBy::Instructions => debug_log!("  caller {:x} by instructions", address),
         FoundBy::FramePointer => debug_log!("  caller {:x} by frame pointer", address),
         FoundBy::EpilogueScan => debug_log!("  caller {:x} by epilogue scan", address),
         FoundBy::SignalFrame => debug_log!("  caller {:x} by signal frame", address),

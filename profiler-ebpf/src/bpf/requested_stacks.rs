@@ -43,7 +43,8 @@ pub(crate) fn request(
     thread.kernel_stack = kernel;
     thread.user_stack = 0;
     thread.is_cut = 0;
-    let registers = if get!(user_stacks) != 0 { registers_of_task(task) } else { None };
+    let leaf = &mut wall.pass.scratch.unwind.leaf;
+    let registers = if get!(user_stacks) != 0 { registers_of_task(task, leaf) } else { None };
     let Some(registers) = registers else { return remember(task as u64, thread) };
     let request = STACK_REQUESTS.get_ptr_mut(pass.requests).ok_or(Counter::WallLostThread)?;
     // SAFETY: passes and the program that reads it run one after another.
@@ -53,6 +54,7 @@ pub(crate) fn request(
     request.stack_pointer = registers.stack_pointer;
     request.frame_pointer = registers.frame_pointer;
     request.rbx = registers.rbx;
+    request.leaf = *leaf;
     request.thread = *thread;
     pass.requests += 1;
     Ok(())
@@ -114,8 +116,8 @@ fn begin(request: &StackRequest, scratch: &mut Scratch) -> bool {
         stack_pointer: request.stack_pointer,
         frame_pointer: request.frame_pointer,
         rbx: request.rbx,
-        r10: 0,
     };
+    scratch.unwind.leaf = request.leaf;
     unwinder::begin_at(registers, scratch)
 }
 

@@ -11,7 +11,7 @@ use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
     governor::Governor,
     maple_node::MAPLE_NODE_WORDS,
-    unwind_step::Registers,
+    unwind_step::{LeafRegisters, Registers},
 };
 
 /// The working memory of one run of a program.
@@ -33,6 +33,8 @@ pub(crate) struct Scratch {
 pub(crate) struct UnwindState {
     /// The registers of the frame that was added last.
     pub(crate) registers: Registers,
+    /// All registers of the leaf.
+    pub(crate) leaf: LeafRegisters,
     /// The stack hash of the frames so far.
     pub(crate) hash: u64,
     /// The mappings of the process.

@@ -10,7 +10,7 @@ use profiler_common::{
 use profiler_ebpf::{
     note_use,
     stack_id::{hash_finish, hash_step},
-    unwind_step::{FoundBy, Registers, StackMemory, Step, step_by_rule},
+    unwind_step::{CalleeFrame, FoundBy, Registers, StackMemory, Step, step_by_rule},
 };
 
 use super::{
@@ -33,7 +33,7 @@ use super::{
 pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     scratch.unwind.depth = 0;
     scratch.unwind.end_reason = UnwindState::RUNNING;
-    let Some(registers) = user_registers(context) else { return false };
+    let Some(registers) = user_registers(context, &mut scratch.unwind.leaf) else { return false };
     if interrupted_user_mode(context) {
         return begin_at(registers, scratch);
     }
@@ -45,7 +45,7 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
 pub(crate) fn begin_in_kernel(scratch: &mut Scratch) -> bool {
     scratch.unwind.depth = 0;
     scratch.unwind.end_reason = UnwindState::RUNNING;
-    let Some(registers) = registers_at_kernel_entry() else { return false };
+    let Some(registers) = registers_at_kernel_entry(&mut scratch.unwind.leaf) else { return false };
     begin_at_kernel_entry(registers, scratch)
 }
 
@@ -63,8 +63,8 @@ fn begin_at_kernel_entry(registers: Registers, scratch: &mut Scratch) -> bool {
     begin_at(registers, scratch)
 }
 
-/// Begins a stack with the frame of these registers, whose stack is in the address space of the process. Returns false as
-/// [`begin`] does.
+/// Begins a stack with the frame of these registers, whose stack is in the address space of the process; the scratch has all
+/// registers of the leaf. Returns false as [`begin`] does.
 #[inline(always)]
 pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
     begin_frames(registers, scratch);
@@ -158,7 +158,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
     let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     let rule = rule_for(&unwind.mapping, lookup_address);
     let scans_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
-    let (registers, is_leaf) = (unwind.registers, unwind.lookup_offset == 0);
+    let registers = unwind.registers;
     debug_log!(
         "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
         lookup_address,
@@ -168,13 +168,18 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
         rule.frame_pointer
     );
     let by_epilogue = if SCANS_EPILOGUES && scans_epilogues {
-        epilogue_scan::unwind_step(&mut scratch.epilogue, registers, is_leaf, stack)
+        let is_interrupted = unwind.lookup_offset == 0;
+        epilogue_scan::unwind_step(&mut scratch.epilogue, registers, is_interrupted, stack)
     } else {
         None
     };
     let step = match by_epilogue {
         Some(step) => step,
-        None => step_by_rule(rule, registers, stack),
+        None => {
+            let unwind = &scratch.unwind;
+            let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
+            step_by_rule(rule, CalleeFrame { registers, leaf }, stack)
+        }
     };
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;
@@ -193,6 +198,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
         FoundBy::Cfi => 0,
         FoundBy::FramePointer => FrameFlags::BY_FRAME_POINTER,
         FoundBy::EpilogueScan => FrameFlags::BY_EPILOGUE_SCAN,
+        FoundBy::Instructions => FrameFlags::BY_INSTRUCTIONS,
         FoundBy::SignalFrame => FrameFlags::INTERRUPTED,
     };
     if !contains(&unwind.mapping, address) {

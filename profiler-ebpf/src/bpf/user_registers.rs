@@ -1,5 +1,7 @@
 //! The user registers of the interrupted task, also where the tick interrupted kernel mode. x86-64.
 
+use core::{mem::offset_of, ptr::read_volatile};
+
 use aya_ebpf::{
     EbpfContext,
     bindings::{bpf_perf_event_data, pt_regs, task_struct},
@@ -7,7 +9,7 @@ use aya_ebpf::{
     programs::PerfEventContext,
 };
 use profiler_common::UserRegistersSource;
-use profiler_ebpf::unwind_step::Registers;
+use profiler_ebpf::unwind_step::{LeafRegisters, Registers};
 
 use super::{config::get, kernel_memory};
 
@@ -15,6 +17,8 @@ use super::{config::get, kernel_memory};
 const USER32_CS: u64 = 0x23;
 /// The privilege level in a code segment selector, which is 3 in user mode.
 const PRIVILEGE_LEVEL: u64 = 3;
+
+const WORD_BYTES: usize = size_of::<u64>();
 
 /// Whether the tick interrupted user mode: then the task has no kernel stack.
 #[inline(always)]
@@ -28,7 +32,7 @@ pub(crate) fn interrupted_user_mode(context: &PerfEventContext) -> bool {
 /// The registers that the task has in user mode, or had when it entered the kernel. `None` for kernel threads, for
 /// 32-bit tasks, and where this kernel offers no way to read them.
 #[inline(always)]
-pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
+pub(crate) fn user_registers(context: &PerfEventContext, leaf: &mut LeafRegisters) -> Option<Registers> {
     let data = context.as_ptr().cast::<bpf_perf_event_data>();
     // SAFETY: the context of a perf_event program is this structure, and its registers are readable.
     let regs = unsafe { &(*data).regs };
@@ -36,32 +40,45 @@ pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
         if regs.cs & 0xffff == USER32_CS {
             return None;
         }
+        copy_from_context(regs, leaf);
         return Some(Registers {
             instruction_pointer: regs.rip,
             stack_pointer: regs.rsp,
             frame_pointer: regs.rbp,
             rbx: regs.rbx,
-            r10: regs.r10,
         });
     }
-    registers_at_kernel_entry()
+    registers_at_kernel_entry(leaf)
+}
+
+/// Copies the registers one by one: the verifier allows no other access to the context.
+#[inline(always)]
+fn copy_from_context(regs: &pt_regs, leaf: &mut LeafRegisters) {
+    /// Reads a register so that LLVM does not merge it with others.
+    macro_rules! copy {
+        ($($field:ident)*) => {$(
+            // SAFETY: a readable field of the context.
+            leaf[offset_of!(pt_regs, $field) / WORD_BYTES] = unsafe { read_volatile(&raw const regs.$field) };
+        )*};
+    }
+    copy!(r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi);
 }
 
 /// The user registers that the running task had when it entered the kernel.
 #[inline(always)]
-pub(crate) fn registers_at_kernel_entry() -> Option<Registers> {
-    read_pt_regs(pt_regs_of_task()?)
+pub(crate) fn registers_at_kernel_entry(leaf: &mut LeafRegisters) -> Option<Registers> {
+    read_pt_regs(pt_regs_of_task()?, leaf)
 }
 
 /// The user registers of a task that is not on a CPU.
 #[inline(always)]
-pub(crate) fn registers_of_task(task: *mut task_struct) -> Option<Registers> {
+pub(crate) fn registers_of_task(task: *mut task_struct, leaf: &mut LeafRegisters) -> Option<Registers> {
     let source = get!(user_registers_source);
     if source == UserRegistersSource::PtRegsHelper as u32 {
         // SAFETY: the verifier knows that it is a task.
-        read_pt_regs(unsafe { helpers::bpf_task_pt_regs(task) } as u64)
+        read_pt_regs(unsafe { helpers::bpf_task_pt_regs(task) } as u64, leaf)
     } else if source == UserRegistersSource::TaskStack as u32 {
-        read_pt_regs(pt_regs_on_stack(task as u64)?)
+        read_pt_regs(pt_regs_on_stack(task as u64)?, leaf)
     } else {
         None
     }
@@ -74,7 +91,7 @@ pub(crate) fn is_in_execve() -> bool {
     const EXECVE: u64 = 59;
     const EXECVEAT: u64 = 322;
     let Some(registers) = pt_regs_of_task() else { return false };
-    let system_call = kernel_memory::read(registers, core::mem::offset_of!(pt_regs, orig_rax) as u32);
+    let system_call = kernel_memory::read(registers, offset_of!(pt_regs, orig_rax) as u32);
     matches!(system_call, Some(EXECVE | EXECVEAT))
 }
 
@@ -103,21 +120,22 @@ fn pt_regs_on_stack(task: u64) -> Option<u64> {
     Some(stack + u64::from(get!(stack_pt_regs)))
 }
 
+/// Reads a `pt_regs`: the words up to rdi and the one behind, and the frame of the interrupt.
 #[inline(always)]
-fn read_pt_regs(address: u64) -> Option<Registers> {
-    let cs: u64 = kernel_memory::read(address, core::mem::offset_of!(pt_regs, cs) as u32)?;
+fn read_pt_regs(address: u64, leaf: &mut LeafRegisters) -> Option<Registers> {
+    let [instruction_pointer, cs, _flags, stack_pointer]: [u64; 4] =
+        kernel_memory::read(address, offset_of!(pt_regs, rip) as u32)?;
     // A kernel thread never entered from user mode: these bytes are not its user registers.
     if cs & PRIVILEGE_LEVEL != PRIVILEGE_LEVEL || cs & 0xffff == USER32_CS {
         return None;
     }
-    let [frame_pointer, rbx]: [u64; 2] =
-        kernel_memory::read(address, core::mem::offset_of!(pt_regs, rbp) as u32)?;
+    if !kernel_memory::read_words(leaf, size_of::<LeafRegisters>() as u32, address) {
+        return None;
+    }
     Some(Registers {
-        instruction_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rip) as u32)?,
-        stack_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rsp) as u32)?,
-        frame_pointer,
-        rbx,
-        // No system call is in the prologue of a function that realigns its stack.
-        r10: 0,
+        instruction_pointer,
+        stack_pointer,
+        frame_pointer: leaf[offset_of!(pt_regs, rbp) / WORD_BYTES],
+        rbx: leaf[offset_of!(pt_regs, rbx) / WORD_BYTES],
     })
 }

@@ -84,7 +84,8 @@ fn caller(
     at: Registers,
     stack: &impl StackMemory,
 ) -> Result<(Registers, FoundBy), StackEndReason> {
-    let Step { caller, found_by, end_reason } = step_by_rule(rule, at, stack);
+    let frame = CalleeFrame { registers: at, leaf: None };
+    let Step { caller, found_by, end_reason } = step_by_rule(rule, frame, stack);
     end_reason.map_or(Ok((caller, found_by)), Err)
 }
 
@@ -123,25 +124,69 @@ fn the_cfa_is_loaded_from_memory_at_a_register() {
 }
 
 #[test]
-fn the_cfa_is_at_rbx_or_r10_where_their_values_are_known() {
+fn the_cfa_is_at_rbx_where_its_value_is_known() {
     let stack = memory(&[]);
-    let base = BASE + 6 * WORD;
-    let (in_rbx, in_r10) = (Registers { rbx: base, ..at(2, 0) }, Registers { r10: base, ..at(2, 0) });
-    for (cfa, registers) in [(CfaRule::Rbx, in_rbx), (CfaRule::R10, in_r10)] {
-        assert_eq!(by_cfa(rule(cfa, 16), registers, &stack), Ok((0x1007, 8)));
-        assert_eq!(by_cfa(rule(cfa, 16), at(2, 0), &stack), Err(StackEndReason::UnsupportedRule));
+    let in_rbx = Registers { rbx: BASE + 6 * WORD, ..at(2, 0) };
+    assert_eq!(by_cfa(rule(CfaRule::Rbx, 16), in_rbx, &stack), Ok((0x1007, 8)));
+    assert_eq!(by_cfa(rule(CfaRule::Rbx, 16), at(2, 0), &stack), Err(StackEndReason::UnsupportedRule));
+}
+
+/// The step from a leaf whose registers are the words from `BASE` on, by their positions.
+fn leaf_step(rule: Rule, registers: Registers) -> Step {
+    let leaf: LeafRegisters = std::array::from_fn(|position| BASE + WORD * position as u64);
+    step_by_rule(rule, CalleeFrame { registers, leaf: Some(&leaf) }, &memory(&[]))
+}
+
+const fn leaf_register(position: u8) -> u8 {
+    LeafRegister::FLAG | position
+}
+
+#[test]
+fn the_cfa_is_at_any_register_of_the_leaf() {
+    for position in 6..LeafRegister::COUNT as u8 {
+        let rule = Rule { cfa: leaf_register(position), ..rule(CfaRule::Unknown, 16) };
+        let caller = leaf_step(rule, at(2, 0)).caller;
+        assert_eq!(caller.instruction_pointer, 0x1001 + u64::from(position));
+        assert_eq!(frame(rule, at(2, 0), &memory(&[])), Err(StackEndReason::UnsupportedRule), "of a caller");
     }
 }
 
 #[test]
-fn rbx_is_restored_by_its_rule_and_r10_never() {
+fn the_return_address_and_the_frame_pointer_are_in_registers_of_the_leaf() {
+    let in_register = Rule { return_address: leaf_register(14), ..rule(CfaRule::StackPointer, 0) };
+    let step = leaf_step(in_register, at(2, 6));
+    let expected = Registers { instruction_pointer: BASE + 14 * WORD, ..at(2, 6) };
+    assert_eq!((step.caller, step.end_reason), (expected, None), "the CFA is the stack pointer");
+    assert_eq!(frame(in_register, at(2, 6), &memory(&[])), Err(StackEndReason::UnsupportedRule));
+
+    let restored = Rule { cfa: leaf_register(9), frame_pointer: leaf_register(8), cfa_offset: 0, ..in_register };
+    let expected = Registers { instruction_pointer: BASE + 14 * WORD, ..at(9, 8) };
+    assert_eq!(leaf_step(restored, at(2, 6)).caller, expected);
+
+    let saved = Rule { frame_pointer: FramePointerRule::AtCfa as u8, frame_pointer_offset: 8, ..in_register };
+    assert_eq!(leaf_step(saved, at(2, 6)).caller.frame_pointer, 0x1003);
+    let below = Rule { cfa_offset: -8, ..in_register };
+    assert_eq!(leaf_step(below, at(2, 6)).end_reason, Some(StackEndReason::Backwards));
+}
+
+#[test]
+fn flags_of_a_rule_say_how_the_caller_was_found() {
+    let found = |flags| {
+        let rule = Rule { return_address: flags, ..rule(CfaRule::StackPointer, 8) };
+        caller(rule, at(2, 6), &memory(&[])).unwrap()
+    };
+    let (registers, _) = found(0);
+    assert_eq!(found(RuleFlags::INTERRUPTS_CALLER), (registers, FoundBy::SignalFrame));
+    assert_eq!(found(RuleFlags::BY_INSTRUCTIONS), (registers, FoundBy::Instructions));
+}
+
+#[test]
+fn rbx_is_restored_by_its_rule() {
     let stack = memory(&[]);
-    let registers = Registers { rbx: 0x33, r10: 0x44, ..at(2, 6) };
+    let registers = Registers { rbx: 0x33, ..at(2, 6) };
     let restored = |rbx| {
         let rule = Rule { rbx, ..rule(CfaRule::StackPointer, 32) };
-        let (caller, _) = caller(rule, registers, &stack).unwrap();
-        assert_eq!(caller.r10, 0);
-        caller.rbx
+        caller(rule, registers, &stack).unwrap().0.rbx
     };
     assert_eq!(restored(RbxRule::UNDEFINED), 0);
     assert_eq!(restored(RbxRule::SAME), 0x33);
@@ -234,8 +279,8 @@ fn offsets_that_wrap_do_not_panic() {
         for (stack_pointer, frame_pointer) in
             everywhere.iter().flat_map(|stack| everywhere.map(|frame| (*stack, frame)))
         {
-            let (rbx, r10) = (frame_pointer, stack_pointer);
-            let at = Registers { instruction_pointer: u64::MAX, stack_pointer, frame_pointer, rbx, r10 };
+            let rbx = frame_pointer;
+            let at = Registers { instruction_pointer: u64::MAX, stack_pointer, frame_pointer, rbx };
             for (offset, place) in offsets.iter().flat_map(|offset| (0..=4).map(|place| (*offset, place))) {
                 let (frame_pointer_offset, return_address_offset) = (offset as i16, !offset as i16);
                 let rule = Rule {
@@ -271,7 +316,7 @@ fn root_and_unsupported_rules_end_the_stack() {
 fn a_signal_frame_holds_the_interrupted_registers() {
     let stack = memory(&[(2 + 15, 0x55), (2 + 16, 0x33), (2 + 20, 0x77), (2 + 21, 0x66)]);
     let interrupted =
-        Registers { instruction_pointer: 0x66, stack_pointer: 0x77, frame_pointer: 0x55, rbx: 0x33, r10: 0 };
+        Registers { instruction_pointer: 0x66, stack_pointer: 0x77, frame_pointer: 0x55, rbx: 0x33 };
     let signal_frame = rule(CfaRule::SignalFrame, 0);
     let found = caller(signal_frame, at(2, 6), &stack);
     assert_eq!(

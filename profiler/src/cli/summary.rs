@@ -199,23 +199,24 @@ fn stacks(ledger: &EventLedger) -> String {
 /// The shares of the methods by which user frames were unwound; empty if no frame was.
 fn unwind_methods(ledger: &EventLedger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
-    let (cfi, frame_pointer, epilogue_scan) =
-        (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::EpilogueScan));
-    let total = cfi.saturating_add(frame_pointer).saturating_add(epilogue_scan);
+    let total = sum::of(UNWIND_METHODS.iter().map(|(found_by, _)| count(*found_by)));
+    let always = [FoundBy::Cfi, FoundBy::FramePointer];
+    let used =
+        UNWIND_METHODS.iter().filter(|(found_by, _)| always.contains(found_by) || count(*found_by) > 0);
+    let shares = used.map(|(found_by, method)| format!("{} {method}", percent(count(*found_by), total)));
     if total == 0 {
         return String::new();
     }
-    let mut text = format!(
-        "; frames unwound: {} by CFI, {} by frame pointer",
-        percent(cfi, total),
-        percent(frame_pointer, total)
-    );
-    if epilogue_scan > 0 {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ", {} by epilogue scan", percent(epilogue_scan, total));
-    }
-    text
+    format!("; frames unwound: {}", shares.collect::<Vec<_>>().join(", "))
 }
+
+/// How user frames are unwound, in the order of the summary.
+const UNWIND_METHODS: [(FoundBy, &str); 4] = [
+    (FoundBy::Cfi, "by CFI"),
+    (FoundBy::FramePointer, "by frame pointer"),
+    (FoundBy::Instructions, "by instructions"),
+    (FoundBy::EpilogueScan, "by epilogue scan"),
+];
 
 /// The share of symbolized frames by source; `None` without frames.
 fn frames(ledger: &EventLedger) -> Option<String> {

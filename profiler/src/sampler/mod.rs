@@ -137,6 +137,8 @@ pub(crate) enum FrameFound {
     ByFramePointer,
     /// Unwound by an epilogue scan of the callee, which has neither CFI nor a frame.
     ByEpilogueScan,
+    /// Unwound by rows computed from the instructions of the callee, which has no CFI.
+    ByInstructions,
     /// Unwound by a signal frame: a signal interrupted it.
     Interrupted,
 }
@@ -160,6 +162,7 @@ impl RawStack {
                 FrameFlags::INTERRUPTED => FrameFound::Interrupted,
                 FrameFlags::BY_FRAME_POINTER => FrameFound::ByFramePointer,
                 FrameFlags::BY_EPILOGUE_SCAN => FrameFound::ByEpilogueScan,
+                FrameFlags::BY_INSTRUCTIONS => FrameFound::ByInstructions,
                 _ if is_unwound => FrameFound::ByCfi,
                 _ => FrameFound::ByGetStack,
             };
@@ -492,7 +495,8 @@ mod tests {
     #[test]
     fn an_interrupted_frame_is_symbolized_at_its_address() {
         let flagged = [0x3000 | FrameFlags::INTERRUPTED, 0x4000 | FrameFlags::BY_FRAME_POINTER];
-        let addresses = [&[0x1000, 0x2000][..], &flagged, &[0x5000 | FrameFlags::BY_EPILOGUE_SCAN]].concat();
+        let scanned = [0x5000 | FrameFlags::BY_EPILOGUE_SCAN, 0x6000 | FrameFlags::BY_INSTRUCTIONS];
+        let addresses = [&[0x1000, 0x2000][..], &flagged, &scanned].concat();
         let stack = RawStack { addresses, end_reason: StackEndReason::Root as u8, ..RawStack::default() };
         let expected = [
             (0x1000, FrameFound::Sampled),
@@ -500,6 +504,7 @@ mod tests {
             (0x3000, FrameFound::Interrupted),
             (0x3fff, FrameFound::ByFramePointer),
             (0x4fff, FrameFound::ByEpilogueScan),
+            (0x5fff, FrameFound::ByInstructions),
         ];
         assert_eq!(frames(&stack), expected);
     }

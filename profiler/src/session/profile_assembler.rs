@@ -382,6 +382,7 @@ fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
         FrameFound::ByGetStack | FrameFound::ByFramePointer => FoundBy::FramePointer,
         FrameFound::ByCfi => FoundBy::Cfi,
         FrameFound::ByEpilogueScan => FoundBy::EpilogueScan,
+        FrameFound::ByInstructions => FoundBy::Instructions,
         FrameFound::Interrupted => FoundBy::SignalFrame,
     }
 }

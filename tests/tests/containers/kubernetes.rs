@@ -190,8 +190,12 @@ fn the_next_pod_with_the_name_is_followed() {
         let names = profile.processes().iter().filter_map(|process| process.kubernetes);
         let pods: BTreeSet<_> = names.map(|names| profile.string(names.pod).to_owned()).collect();
         assert_eq!(pods, set(&["worker-0"]), "{name}");
+        // The process of the container runtime that executes the program is in the pod as well.
         let sampled = profile.samples().iter().map(|sample| profile.thread(sample.thread).process);
-        sampled.map(|process| profile.process(process).pid).collect::<BTreeSet<_>>()
+        let of_program = sampled
+            .map(|process| profile.process(process))
+            .filter(|process| profile.string(process.comm) == "shares-static");
+        of_program.map(|process| process.pid).collect::<BTreeSet<_>>()
     });
     assert!(processes.iter().all(|pids| pids.len() == 1), "{processes:?}");
     assert!(processes[0].is_disjoint(&processes[1]), "{processes:?}");

@@ -128,6 +128,22 @@ fn a_function_that_ended_with_a_tail_call_is_absent() {
 }
 
 #[test]
+fn leaves_with_a_frame_in_registers_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    for (mode, leaf) in [("cfa", "in_r9"), ("return", "in_r11"), ("signal", "caml_like;leaf")] {
+        let chains = below_main(&[&format!("run;calls;{leaf}"), "run;calls;*", "run;goes_on;*"]);
+        assert_known(&profile_of("registers", &["600", mode]), &chains, &[90.0]);
+    }
+}
+
+#[test]
+fn a_process_in_vfork_has_its_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let chains = below_main(&["run;calls;spawns;*", "run;calls;*", "run;goes_on;*"]);
+    assert_known(&profile_of("registers", &["600", "vfork"]), &chains, &[90.0]);
+}
+
+#[test]
 fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
     let Some(_lock) = run_beside_others() else { return };
     let chains =

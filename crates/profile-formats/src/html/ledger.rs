@@ -76,6 +76,7 @@ fn stacks(ledger: &EventLedger) -> Vec<Row> {
 fn callers(ledger: &EventLedger) -> Vec<Row> {
     let ways = [
         (FoundBy::Cfi, "by CFI"),
+        (FoundBy::Instructions, "by instructions"),
         (FoundBy::FramePointer, "by frame pointer"),
         (FoundBy::EpilogueScan, "by epilogue scan"),
         (FoundBy::SignalFrame, "in a signal frame"),

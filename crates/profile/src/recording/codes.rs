@@ -120,6 +120,7 @@ codes! {
         SignalFrame = 6,
         EpilogueScan = 7,
         CallInstruction = 8,
+        Instructions = 9,
     }
     FindingKind {
         PoolStarvation = 1,

@@ -6,12 +6,15 @@
 use gimli::{AArch64 as Registers, RegisterRule, Vendor};
 use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule};
 
-use crate::architecture::definition::Architecture;
+use crate::architecture::definition::{Architecture, ReturnAddress};
 
 pub(crate) const AARCH64: Architecture = Architecture {
     stack_pointer: Registers::SP,
     frame_pointer: Registers::X29,
     cfa_registers: &[(Registers::SP, CfaRule::StackPointer), (Registers::X29, CfaRule::FramePointer)],
+    // The BPF program reads no registers of a leaf on this machine.
+    leaf_register: |_| None,
+    is_signal_frame: |_| true,
     vendor: Vendor::AArch64,
     return_address,
     // A PLT entry neither pushes nor calls, and linkers write no CFI for it.
@@ -29,10 +32,12 @@ const PLT_ENTRY: Rule = Rule {
     cfa_offset: 0,
 };
 
-fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
+fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<ReturnAddress> {
     match rule {
-        None | Some(RegisterRule::SameValue) => Some((ReturnAddressRule::LinkRegister, 0)),
-        Some(RegisterRule::Offset(offset)) => Some((ReturnAddressRule::AtCfa, (*offset).try_into().ok()?)),
+        None | Some(RegisterRule::SameValue) => Some((ReturnAddressRule::LinkRegister as u8, 0)),
+        Some(RegisterRule::Offset(offset)) => {
+            Some((ReturnAddressRule::AtCfa as u8, (*offset).try_into().ok()?))
+        }
         _ => None,
     }
 }

@@ -1,9 +1,9 @@
 //! x86-64: a call pushes the return address.
 
-use gimli::{RegisterRule, Vendor, X86_64 as Registers};
-use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule};
+use gimli::{Register, RegisterRule, Vendor, X86_64 as Registers};
+use profiler_common::unwind::{CfaRule, FramePointerRule, LeafRegister, RbxRule, ReturnAddressRule, Rule};
 
-use crate::architecture::definition::Architecture;
+use crate::architecture::definition::{Architecture, ReturnAddress};
 
 pub(crate) const X86_64: Architecture = Architecture {
     stack_pointer: Registers::RSP,
@@ -12,8 +12,9 @@ pub(crate) const X86_64: Architecture = Architecture {
         (Registers::RSP, CfaRule::StackPointer),
         (Registers::RBP, CfaRule::FramePointer),
         (Registers::RBX, CfaRule::Rbx),
-        (Registers::R10, CfaRule::R10),
     ],
+    leaf_register,
+    is_signal_frame,
     vendor: Vendor::Default,
     return_address,
     plt_rule,
@@ -25,7 +26,7 @@ pub(crate) const X86_64: Architecture = Architecture {
     ],
 };
 
-/// The offset of the return address from the CFA.
+/// The offset of the return address from the CFA, except where it is in a register.
 const RETURN_ADDRESS_OFFSET: i16 = -8;
 
 /// The offset behind the `push` in a PLT entry (`jmp *slot; push index; jmp first`).
@@ -45,9 +46,44 @@ const fn pushing_plt_entry(push_end: i32) -> Rule {
     Rule { cfa: CfaRule::Plt as u8, cfa_offset: push_end, ..JUMPING_PLT_ENTRY }
 }
 
-fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
-    (rule == Some(&RegisterRule::Offset(RETURN_ADDRESS_OFFSET.into())))
-        .then_some((ReturnAddressRule::AtCfa, RETURN_ADDRESS_OFFSET))
+/// The position of a register in `struct pt_regs` (`arch/x86/include/asm/ptrace.h`).
+fn leaf_register(register: Register) -> Option<u8> {
+    let position = match register {
+        Registers::R15 => 0,
+        Registers::R14 => 1,
+        Registers::R13 => 2,
+        Registers::R12 => 3,
+        Registers::RBP => 4,
+        Registers::RBX => 5,
+        Registers::R11 => 6,
+        Registers::R10 => 7,
+        Registers::R9 => 8,
+        Registers::R8 => 9,
+        Registers::RAX => 10,
+        Registers::RCX => 11,
+        Registers::RDX => 12,
+        Registers::RSI => 13,
+        Registers::RDI => 14,
+        _ => return None,
+    };
+    Some(LeafRegister::FLAG | position)
+}
+
+/// Whether the CFA is the stack pointer that `struct rt_sigframe` holds (`arch/x86/include/asm/sigframe.h`): 160 bytes above the
+/// stack pointer of the return trampoline.
+fn is_signal_frame(cfa: Option<Rule>) -> bool {
+    const SAVED_STACK_POINTER: i32 = 160;
+    cfa.is_some_and(|rule| {
+        rule.cfa == CfaRule::StoredAtStackPointer as u8 && rule.cfa_offset == SAVED_STACK_POINTER
+    })
+}
+
+fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<ReturnAddress> {
+    match rule? {
+        RegisterRule::Offset(offset) => Some((ReturnAddressRule::AtCfa as u8, i16::try_from(*offset).ok()?)),
+        RegisterRule::Register(register) => Some((leaf_register(*register)?, 0)),
+        _ => None,
+    }
 }
 
 /// Recognizes `rsp + 8 + ((rip & 15) >= n) << 3`, which every linker writes with the same operations.
@@ -87,9 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn the_return_address_is_below_the_cfa() {
-        assert_eq!(return_address(Some(&RegisterRule::Offset(-8))), Some((ReturnAddressRule::AtCfa, -8)));
-        for other in [None, Some(RegisterRule::SameValue), Some(RegisterRule::Offset(-16))] {
+    fn the_return_address_is_on_the_stack_or_in_a_register() {
+        assert_eq!(
+            return_address(Some(&RegisterRule::Offset(-8))),
+            Some((ReturnAddressRule::AtCfa as u8, -8))
+        );
+        assert_eq!(
+            return_address(Some(&RegisterRule::Offset(-16))),
+            Some((ReturnAddressRule::AtCfa as u8, -16))
+        );
+        assert_eq!(return_address(Some(&RegisterRule::Register(Registers::RDI))), Some((0x1e, 0)));
+        let in_vector_register = RegisterRule::Register(Registers::XMM0);
+        for other in [None, Some(RegisterRule::SameValue), Some(in_vector_register)] {
             assert_eq!(return_address(other.as_ref()), None);
         }
     }

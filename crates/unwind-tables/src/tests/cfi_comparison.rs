@@ -4,6 +4,7 @@
 //! `PROFILER_COMPARE=DIRECTORY` compares every file below a directory instead of a sample.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
 };
@@ -13,7 +14,7 @@ use gimli::{
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
 use profiler_binary_reader::Image;
-use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, LeafRegister, RbxRule, Rule, RuleFlags};
 use profiler_elf_symbols::Elf;
 
 use crate::{architecture::Architecture, elf_source::ElfSource, rule::CfiReader, table::UnwindTable};
@@ -32,7 +33,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 enum Caller {
     Root,
     AboveSignalFrame,
-    Frame { cfa: u64, frame_pointer: Option<u64>, rbx: Option<u64>, return_address: u64 },
+    Frame { stack_pointer: u64, frame_pointer: Option<u64>, rbx: Option<u64>, return_address: u64 },
     Unknown,
     Unsupported,
 }
@@ -44,6 +45,8 @@ struct Tally {
     compared: usize,
     table_rows: usize,
     unsupported: usize,
+    /// Their number by CFA and return address.
+    unsupported_rows: BTreeMap<String, usize>,
     /// Callers whose frame pointer is undefined by the table but not by gimli.
     lost_frame_pointers: usize,
     /// Callers whose rbx is undefined by the table but not by gimli: all where no CFA is at rbx.
@@ -148,28 +151,38 @@ fn compare<'a, S: UnwindSection<CfiReader<'a>>>(
                 tally.compared += 1;
                 let step = UnwindStep { architecture, ip };
                 let found = step.apply_rule(table.find_rule(&pages, ip));
-                let expected = if fde.is_signal_trampoline() {
+                let encoding = fde.cie().encoding();
+                let expected = if fde.is_signal_trampoline() && step.has_signal_frame(section, row, encoding)
+                {
                     Caller::AboveSignalFrame
                 } else {
-                    step.apply_row(section, row, fde.cie().encoding(), fde.cie().return_address_register())
+                    step.apply_row(section, row, encoding, fde.cie().return_address_register())
                 };
                 let expected = match (&found, expected) {
                     (
                         Caller::Frame { rbx: None, .. },
-                        Caller::Frame { cfa, frame_pointer, rbx: Some(_), return_address },
+                        Caller::Frame { stack_pointer, frame_pointer, rbx: Some(_), return_address },
                     ) => {
                         tally.lost_rbx += 1;
-                        Caller::Frame { cfa, frame_pointer, rbx: None, return_address }
+                        Caller::Frame { stack_pointer, frame_pointer, rbx: None, return_address }
                     }
                     (_, expected) => expected,
                 };
                 match (&found, &expected) {
                     _ if found == expected => {}
-                    (Caller::Unsupported, _) => tally.unsupported += 1,
+                    (Caller::Unsupported, _) => {
+                        tally.unsupported += 1;
+                        *tally.unsupported_rows.entry(step.describe(section, row, encoding)).or_default() +=
+                            1;
+                    }
                     (
-                        Caller::Frame { cfa, frame_pointer: None, return_address, .. },
-                        Caller::Frame { cfa: expected_cfa, return_address: expected_return_address, .. },
-                    ) if (cfa, return_address) == (expected_cfa, expected_return_address) => {
+                        Caller::Frame { stack_pointer, frame_pointer: None, return_address, .. },
+                        Caller::Frame {
+                            stack_pointer: expected_pointer,
+                            return_address: expected_address,
+                            ..
+                        },
+                    ) if (stack_pointer, return_address) == (expected_pointer, expected_address) => {
                         tally.lost_frame_pointers += 1;
                     }
                     _ if functions.iter().filter(|other| other.contains(ip)).count() > 1 => {
@@ -216,7 +229,7 @@ impl UnwindStep {
             kind if kind == CfaRule::StackPointer as u8 => at(stack_pointer, rule.cfa_offset),
             kind if kind == CfaRule::FramePointer as u8 => at(frame_pointer, rule.cfa_offset),
             kind if kind == CfaRule::Rbx as u8 => at(self.register(gimli::X86_64::RBX), rule.cfa_offset),
-            kind if kind == CfaRule::R10 as u8 => at(self.register(gimli::X86_64::R10), rule.cfa_offset),
+            kind if kind & LeafRegister::FLAG != 0 => at(self.leaf_register(kind), rule.cfa_offset),
             kind if kind == CfaRule::StoredAtStackPointer as u8 => stored(stack_pointer),
             kind if kind == CfaRule::StoredAtFramePointer as u8 => stored(frame_pointer),
             kind if kind == CfaRule::Plt as u8 => {
@@ -236,6 +249,7 @@ impl UnwindStep {
             kind if kind == FramePointerRule::AtFramePointer as u8 => {
                 Some(Self::memory(at(frame_pointer, rule.frame_pointer_offset.into())))
             }
+            kind if kind & LeafRegister::FLAG != 0 => Some(self.leaf_register(kind)),
             _ => None,
         };
         let rbx = match rule.rbx {
@@ -243,12 +257,50 @@ impl UnwindStep {
             RbxRule::SAME => Some(self.register(gimli::X86_64::RBX)),
             slot => Some(Self::memory(at(cfa, -8 * i32::from(slot - RbxRule::SAME)))),
         };
-        Caller::Frame {
-            cfa,
-            frame_pointer,
-            rbx,
-            return_address: Self::memory(at(cfa, rule.return_address_offset.into())),
+        let return_address = if rule.return_address & LeafRegister::FLAG == 0 {
+            Self::memory(at(cfa, rule.return_address_offset.into()))
+        } else {
+            self.leaf_register(rule.return_address)
+        };
+        Caller::Frame { stack_pointer: cfa, frame_pointer, rbx, return_address }
+    }
+
+    fn leaf_register(&self, rule: u8) -> u64 {
+        let mut registers = (0..=16).map(Register);
+        let leaf_register = self.architecture.leaf_register;
+        let kind = rule & !RuleFlags::ALL;
+        self.register(registers.find(|register| leaf_register(*register) == Some(kind)).unwrap())
+    }
+
+    /// Whether the CFA is the stack pointer that the kernel's signal frame holds.
+    fn has_signal_frame<'a, S: UnwindSection<CfiReader<'a>>>(
+        &self,
+        section: &S,
+        row: &UnwindTableRow<usize>,
+        encoding: gimli::Encoding,
+    ) -> bool {
+        let expected = Self::memory(self.register(self.architecture.stack_pointer) + 160);
+        matches!(row.cfa(), gimli::CfaRule::Expression(expression)
+            if self.evaluate(expression.get(section).unwrap().evaluation(encoding), None) == expected)
+    }
+
+    /// The CFA and the rule of the return address, for people.
+    fn describe<'a, S: UnwindSection<CfiReader<'a>>>(
+        &self,
+        section: &S,
+        row: &UnwindTableRow<usize>,
+        encoding: gimli::Encoding,
+    ) -> String {
+        let return_address = row.register(gimli::X86_64::RA);
+        let gimli::CfaRule::Expression(expression) = row.cfa() else {
+            return format!("{:?}, return address {return_address:?}", row.cfa());
+        };
+        let mut operations = expression.get(section).unwrap().operations(encoding);
+        let mut described = Vec::new();
+        while let Ok(Some(operation)) = operations.next() {
+            described.push(format!("{operation:?}"));
         }
+        format!("{}, return address {return_address:?}", described.join(" "))
     }
 
     /// Applies a CFI row.
@@ -281,8 +333,13 @@ impl UnwindStep {
         };
         match value(return_address) {
             Some(return_address) => {
+                let stack_pointer = match row.register(self.architecture.stack_pointer) {
+                    Some(RegisterRule::Register(other)) => self.register(other),
+                    _ => cfa,
+                };
                 let frame_pointer = value(self.architecture.frame_pointer);
-                Caller::Frame { cfa, frame_pointer, rbx: value(gimli::X86_64::RBX), return_address }
+                let rbx = value(gimli::X86_64::RBX);
+                Caller::Frame { stack_pointer, frame_pointer, rbx, return_address }
             }
             None => Caller::Root,
         }
