@@ -1,0 +1,52 @@
+//! A set of addresses in code: one bit a byte.
+
+use std::ops::Range;
+
+use crate::Error;
+
+/// The most bytes of code of one program: 32 MiB for a set.
+pub(crate) const MAX_CODE_BYTES: u64 = 256 << 20;
+
+/// A set of addresses within ranges of code.
+pub(crate) struct AddressSet {
+    /// The ranges and the number of bits before each.
+    ranges: Vec<(Range<u64>, u64)>,
+    words: Vec<u64>,
+}
+
+impl AddressSet {
+    /// An empty set for the addresses of sorted ranges.
+    pub(crate) fn new(code_ranges: &[Range<u64>]) -> Result<Self, Error> {
+        let mut bits = 0_u64;
+        let mut ranges = Vec::with_capacity(code_ranges.len());
+        for range in code_ranges {
+            ranges.push((range.clone(), bits));
+            bits = bits.saturating_add(range.end.saturating_sub(range.start));
+        }
+        if bits > MAX_CODE_BYTES {
+            return Err(Error::TooLarge);
+        }
+        Ok(Self { ranges, words: vec![0; bits.div_ceil(64) as usize] })
+    }
+
+    /// Adds the addresses from `start` up to `end`, which are in one range.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) {
+        let Some((first, range)) = self.position(start) else { return };
+        let last = first + (end.min(range.end).saturating_sub(start)) as usize;
+        for bit in first..last {
+            self.words[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    /// Whether an address is in the set.
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        self.position(address).is_some_and(|(bit, _)| self.words[bit / 64] >> (bit % 64) & 1 == 1)
+    }
+
+    /// The number of the address's bit, and the range that contains it.
+    fn position(&self, address: u64) -> Option<(usize, Range<u64>)> {
+        let following = self.ranges.partition_point(|(range, _)| range.start <= address);
+        let (range, before) = self.ranges.get(following.checked_sub(1)?)?;
+        range.contains(&address).then(|| ((before + (address - range.start)) as usize, range.clone()))
+    }
+}

@@ -1,0 +1,138 @@
+//! The analysis of a program: functions first, then rows, window by window.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
+
+use crate::{
+    Error,
+    code::Code,
+    discovery::{Functions, discover, intersections},
+    entry::{has_prologue, looks_like_entry},
+    function::FunctionFlow,
+    function_rows::FunctionRuns,
+    knowledge::Knowledge,
+    program::{Hints, Program},
+    row::{Confidence, StackRow},
+    run::{Run, row_at, rows_of},
+    step::Interpreter,
+    work::Work,
+};
+
+/// The code whose runs are in memory at the same time, bytes.
+const WINDOW_BYTES: u64 = 8 << 20;
+
+/// The most bytes of a function that only jumps to an unknown address: a stub, or a PLT entry.
+const SHORT_FUNCTION_BYTES: u64 = 40;
+
+/// Computes the unwind rows of the code in `wanted` (sorted ranges). Code outside is followed only to decide whether a
+/// function returns.
+///
+/// The rows are sorted by address. Each is valid up to the next one. `should_continue` is called regularly.
+///
+/// # Errors
+/// [`Error::Cancelled`] when `should_continue` returns `false`, [`Error::TooLarge`] when the program exceeds a limit.
+pub fn analyze(
+    program: &dyn Program,
+    hints: &Hints,
+    wanted: &[Range<u64>],
+    should_continue: &dyn Fn() -> bool,
+) -> Result<Vec<StackRow>, Error> {
+    let code_bytes = program.code_ranges().iter().map(|range| range.end.saturating_sub(range.start)).sum();
+    let mut knowledge = Knowledge {
+        program,
+        code: Code::new(program),
+        interpreter: Interpreter::new(),
+        work: Work::new(code_bytes, should_continue),
+        called: BTreeSet::new(),
+        likely: BTreeSet::new(),
+        never_return: HashSet::from_iter(hints.never_return.iter().copied()),
+        data_addresses: BTreeSet::new(),
+    };
+    knowledge.called.extend(hints.function_starts.iter().copied());
+    let functions = discover(&mut knowledge, hints, wanted)?;
+    let mut rows = Vec::new();
+    for range in intersections(program.code_ranges(), wanted) {
+        let mut start = range.start;
+        while start < range.end {
+            let window = start..range.end.min(start.saturating_add(WINDOW_BYTES));
+            rows.extend(rows_of_window(&mut knowledge, &functions, &window)?);
+            start = window.end;
+        }
+    }
+    Ok(rows)
+}
+
+fn rows_of_window(
+    knowledge: &mut Knowledge<'_>,
+    functions: &Functions,
+    window: &Range<u64>,
+) -> Result<Vec<StackRow>, Error> {
+    let mut runs: Vec<Run> = Vec::new();
+    let within = |reach: &Range<u64>| reach.start < window.end && window.start < reach.end;
+    for (start, function) in functions {
+        if !function.is_called || !within(&function.reach) {
+            continue;
+        }
+        let state = FunctionFlow::entry_state(knowledge, *start);
+        let flow = FunctionFlow::of(knowledge, *start, state)?;
+        let outcomes = flow.outcomes();
+        let is_confirmed = outcomes.returns + outcomes.tail_jumps + outcomes.failures > 0;
+        let confidence = if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall };
+        runs.extend(FunctionRuns::of(knowledge, &flow, window, confidence)?.confirmed);
+    }
+    let called_rows = rows_of(&mut runs);
+    for (start, function) in functions {
+        if function.is_called || !within(&function.reach) {
+            continue;
+        }
+        if let Some(likely) = runs_of_likely(knowledge, *start, window, &called_rows)? {
+            runs.extend(likely);
+        }
+    }
+    let mut rows = rows_of(&mut runs);
+    rows.retain(|row| window.contains(&row.address));
+    Ok(rows)
+}
+
+/// The runs of what may be a function, if its code confirms that it is one.
+fn runs_of_likely(
+    knowledge: &mut Knowledge<'_>,
+    start: u64,
+    window: &Range<u64>,
+    called_rows: &[StackRow],
+) -> Result<Option<Vec<Run>>, Error> {
+    if row_at(called_rows, start).is_some_and(|row| row.frame.is_some()) {
+        return Ok(None);
+    }
+    let state = FunctionFlow::entry_state(knowledge, start);
+    let flow = FunctionFlow::of(knowledge, start, state)?;
+    let outcomes = flow.outcomes();
+    if outcomes.failures > 0 || flow.conflicts > 0 || flow.pops_return_address || !has_aligned_calls(&flow) {
+        return Ok(None);
+    }
+    let is_short =
+        flow.blocks.get(&start).is_some_and(|block| block.end.saturating_sub(start) <= SHORT_FUNCTION_BYTES);
+    let is_function = outcomes.returns > 0
+        || (looks_like_entry(knowledge, start)
+            && (outcomes.tail_jumps > 0
+                || has_prologue(knowledge, start)
+                || (outcomes.likely_tail_jumps > 0 && flow.blocks.len() == 1 && is_short)));
+    if !is_function {
+        return Ok(None);
+    }
+    let is_confirmed = outcomes.returns + outcomes.tail_jumps > 0;
+    let confidence = if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall };
+    let runs = FunctionRuns::of(knowledge, &flow, window, confidence)?.confirmed;
+    let contradicts = |run: &Run| {
+        row_at(called_rows, run.start).is_some_and(|row| row.frame.is_some_and(|frame| frame != run.frame))
+    };
+    Ok(if runs.iter().any(contradicts) { None } else { Some(runs) })
+}
+
+/// Whether calls are made with an aligned stack pointer, as the ABI demands: those of a landing pad are not, if it is
+/// taken for a function.
+fn has_aligned_calls(flow: &FunctionFlow) -> bool {
+    flow.misaligned_calls <= flow.aligned_calls / 4
+}

@@ -1,0 +1,294 @@
+//! Finds the functions of a program, and those that never return.
+//!
+//! A call to a function that never returns is followed by other functions, data or padding. So all functions are analysed
+//! twice: the first time finds where functions start and which never return; the second time, no function runs into the
+//! next one. A function never returns if no `ret` can be reached while the functions it calls return, except for those
+//! that are known not to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
+};
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
+
+use crate::{Error, address_set::AddressSet, function::FunctionFlow, knowledge::Knowledge, program::Hints};
+
+/// The most functions of one program.
+const MAX_FUNCTIONS: usize = 2 << 20;
+
+/// How many calls lead from wanted code to functions outside of it that are still analysed for whether they return.
+const MAX_CALLS_OUTSIDE: u32 = 3;
+
+/// The alignment of functions, bytes: compilers place them so for x86-64.
+const FUNCTION_ALIGNMENT: u64 = 16;
+
+/// What is kept of each function.
+pub(crate) struct Function {
+    /// Functions that it calls or jumps to, sorted.
+    callees: Box<[u64]>,
+    /// The lowest and the highest address of its code.
+    pub(crate) reach: Range<u64>,
+    returns: bool,
+    /// Whether its start is certain: a direct call or a symbol.
+    pub(crate) is_called: bool,
+}
+
+/// The functions of a program by their starts.
+pub(crate) type Functions = BTreeMap<u64, Function>;
+
+/// Finds all functions, and completes `knowledge`.
+pub(crate) fn discover(
+    knowledge: &mut Knowledge<'_>,
+    hints: &Hints,
+    wanted: &[Range<u64>],
+) -> Result<Functions, Error> {
+    sweep(knowledge, hints, wanted)?;
+    sweep(knowledge, hints, wanted)
+}
+
+/// Analyses all functions once, with what is known of them from before.
+fn sweep(knowledge: &mut Knowledge<'_>, hints: &Hints, wanted: &[Range<u64>]) -> Result<Functions, Error> {
+    let seeds = hints.function_starts.iter().copied().filter(|start| contains(wanted, *start));
+    let pointers = hints.code_pointers.iter().copied().filter(|start| contains(wanted, *start));
+    let mut sweep = Sweep {
+        wanted,
+        visited: AddressSet::new(knowledge.program.code_ranges())?,
+        functions: BTreeMap::new(),
+        pending: seeds.map(|start| (start, 0)).collect(),
+        candidates: pointers.collect(),
+    };
+    knowledge.likely.clear();
+    sweep.follow_calls(knowledge)?;
+    sweep.follow_candidates(knowledge)?;
+    sweep.follow_gaps(knowledge)?;
+    let Sweep { mut functions, .. } = sweep;
+    find_functions_that_never_return(knowledge, &mut functions)?;
+    let called = functions.iter().filter(|(_, function)| function.is_called);
+    knowledge.called = called.map(|(start, _)| *start).collect();
+    Ok(functions)
+}
+
+struct Sweep<'a> {
+    wanted: &'a [Range<u64>],
+    visited: AddressSet,
+    functions: Functions,
+    /// Starts of functions that are called, and the number of calls since wanted code.
+    pending: Vec<(u64, u32)>,
+    /// Addresses that may be starts of functions.
+    candidates: BTreeSet<u64>,
+}
+
+impl Sweep<'_> {
+    fn follow_calls(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), Error> {
+        while let Some((start, calls_outside)) = self.pending.pop() {
+            if !knowledge.code.contains(start) {
+                continue;
+            }
+            knowledge.called.insert(start);
+            if let Some(function) = self.functions.get_mut(&start) {
+                function.is_called = true;
+                continue;
+            }
+            self.analyze(knowledge, start, calls_outside, true)?;
+        }
+        Ok(())
+    }
+
+    fn follow_candidates(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), Error> {
+        while let Some(start) = self.candidates.pop_first() {
+            if self.visited.contains(start) || !is_plausible_start(knowledge, start) {
+                continue;
+            }
+            knowledge.likely.insert(start);
+            self.analyze(knowledge, start, 0, false)?;
+            self.follow_calls(knowledge)?;
+        }
+        Ok(())
+    }
+
+    /// Analyses what is at aligned addresses in code that nothing leads to.
+    fn follow_gaps(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), Error> {
+        for range in intersections(knowledge.program.code_ranges(), self.wanted) {
+            let mut address = range.start;
+            while address < range.end {
+                knowledge.work.spend(1)?;
+                if self.visited.contains(address) {
+                    address += 1;
+                    continue;
+                }
+                let Some(instruction) = knowledge.code.decode(address) else {
+                    address += 1;
+                    continue;
+                };
+                if is_padding(&instruction, knowledge.code.bytes(address)) {
+                    address = instruction.next_ip();
+                } else if address % FUNCTION_ALIGNMENT == 0 && is_plausible_start(knowledge, address) {
+                    self.candidates.insert(address);
+                    self.follow_candidates(knowledge)?;
+                    // The next address has been visited.
+                    address += 1;
+                } else {
+                    address = end_of_path(knowledge, &self.visited, address)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn analyze(
+        &mut self,
+        knowledge: &mut Knowledge<'_>,
+        start: u64,
+        calls_outside: u32,
+        is_called: bool,
+    ) -> Result<(), Error> {
+        if self.functions.len() >= MAX_FUNCTIONS {
+            return Err(Error::TooLarge);
+        }
+        let flow = flow_of(knowledge, start)?;
+        for (address, block) in &flow.blocks {
+            self.visited.insert(*address, block.end);
+        }
+        for callee in &flow.callees {
+            let calls = if contains(self.wanted, *callee) { 0 } else { calls_outside + 1 };
+            if calls <= MAX_CALLS_OUTSIDE
+                && !self.functions.get(callee).is_some_and(|callee| callee.is_called)
+            {
+                self.pending.push((*callee, calls));
+            }
+        }
+        let addresses = flow.code_addresses.iter().chain(&flow.tail_targets);
+        self.candidates.extend(addresses.filter(|address| contains(self.wanted, **address)));
+        self.functions.insert(start, Function::of(&flow, knowledge, is_called));
+        Ok(())
+    }
+}
+
+impl Function {
+    fn of(flow: &FunctionFlow, knowledge: &Knowledge<'_>, is_called: bool) -> Self {
+        let mut callees: Vec<u64> = flow.callees.iter().chain(&flow.tail_targets).copied().collect();
+        callees.sort_unstable();
+        callees.dedup();
+        let start = flow.blocks.keys().next().copied().unwrap_or(flow.start);
+        let end = flow.blocks.values().map(|block| block.end).max().unwrap_or(flow.start);
+        let returns = flow.returns(knowledge);
+        Self { callees: callees.into_boxed_slice(), reach: start..end, returns, is_called }
+    }
+}
+
+fn flow_of(knowledge: &mut Knowledge<'_>, start: u64) -> Result<FunctionFlow, Error> {
+    let state = FunctionFlow::entry_state(knowledge, start);
+    FunctionFlow::of(knowledge, start, state)
+}
+
+/// Repeats until no function is found that never returns: that of one can be the reason for that of its callers.
+fn find_functions_that_never_return(
+    knowledge: &mut Knowledge<'_>,
+    functions: &mut Functions,
+) -> Result<(), Error> {
+    let mut calls: Vec<(u64, u64)> = Vec::new();
+    for (start, function) in functions.iter() {
+        calls.extend(function.callees.iter().map(|callee| (*callee, *start)));
+    }
+    calls.sort_unstable();
+    let silent = functions.iter().filter(|(_, function)| !function.returns).map(|(start, _)| *start);
+    let mut found: VecDeque<u64> = silent.collect();
+    while let Some(callee) = found.pop_front() {
+        if !knowledge.never_return.insert(callee) {
+            continue;
+        }
+        let first = calls.partition_point(|(start, _)| *start < callee);
+        let callers = calls[first..].iter().take_while(|(start, _)| *start == callee);
+        for (_, caller) in callers {
+            let Some(is_called) =
+                functions.get(caller).filter(|caller| caller.returns).map(|caller| caller.is_called)
+            else {
+                continue;
+            };
+            let flow = flow_of(knowledge, *caller)?;
+            let function = Function::of(&flow, knowledge, is_called);
+            if !function.returns {
+                found.push_back(*caller);
+            }
+            functions.insert(*caller, function);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the instructions at an address can be the first of a function: they do not end one.
+fn is_plausible_start(knowledge: &mut Knowledge<'_>, address: u64) -> bool {
+    const INSTRUCTIONS: usize = 4;
+    let mut next = address;
+    for _ in 0..INSTRUCTIONS {
+        let Some(instruction) = knowledge.code.decode(next) else { return false };
+        if matches!(instruction.mnemonic(), Mnemonic::Pop | Mnemonic::Leave) {
+            return false;
+        }
+        if instruction.flow_control() != FlowControl::Next {
+            break;
+        }
+        next = instruction.next_ip();
+    }
+    true
+}
+
+/// The address behind the next instruction after which execution continues elsewhere, or the next visited address.
+pub(crate) fn end_of_path(
+    knowledge: &mut Knowledge<'_>,
+    visited: &AddressSet,
+    start: u64,
+) -> Result<u64, Error> {
+    let mut address = start;
+    loop {
+        knowledge.work.spend(1)?;
+        let Some(instruction) = knowledge.code.decode(address) else { return Ok(address + 1) };
+        address = instruction.next_ip();
+        if visited.contains(address) || ends_path(&instruction) {
+            return Ok(address);
+        }
+    }
+}
+
+fn ends_path(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Hlt
+        || matches!(
+            instruction.flow_control(),
+            FlowControl::Return
+                | FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Exception
+        )
+}
+
+/// Whether an instruction fills the space between functions.
+pub(crate) fn is_padding(instruction: &Instruction, bytes: Option<&[u8]>) -> bool {
+    let exchanges_nothing = instruction.mnemonic() == Mnemonic::Xchg
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op1_kind() == OpKind::Register
+        && instruction.op0_register() == instruction.op1_register();
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+        || exchanges_nothing
+        || bytes.is_some_and(|bytes| bytes.starts_with(&[0, 0]))
+}
+
+/// Whether one of the sorted ranges contains an address.
+pub(crate) fn contains(ranges: &[Range<u64>], address: u64) -> bool {
+    let following = ranges.partition_point(|range| range.start <= address);
+    following > 0 && ranges[following - 1].contains(&address)
+}
+
+/// The parts that both lists of sorted ranges contain.
+pub(crate) fn intersections(one: &[Range<u64>], other: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while let (Some(a), Some(b)) = (one.get(i), other.get(j)) {
+        let part = a.start.max(b.start)..a.end.min(b.end);
+        if part.start < part.end {
+            parts.push(part);
+        }
+        if a.end < b.end { i += 1 } else { j += 1 }
+    }
+    parts
+}

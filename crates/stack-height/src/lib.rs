@@ -1,0 +1,46 @@
+//! Unwind rows computed from x86-64 machine code, for code without call frame information (CFI).
+//!
+//! The analysis follows the instructions of each function and computes how far the stack pointer, and copies of it, are
+//! from the canonical frame address (CFA): stack height analysis in Dyninst, what objtool does to write ORC tables of the
+//! Linux kernel. It reads no unwind information. Programs are not trusted: every input is analysed within limits of work
+//! and memory, and the analysis can be cancelled.
+//!
+//! What makes the rows reliable is a check: where a function is left by `ret`, the stack pointer must be CFA - 8 and RBP
+//! must have the caller's value. Nothing is known of code from which a `ret` can be reached that fails the check.
+//!
+//! | module | content |
+//! |---|---|
+//! | `program` | [`Program`], [`Hints`]: the input |
+//! | `row` | [`StackRow`], [`Frame`]: the output |
+//! | `analysis` | [`analyze`] |
+//! | `discovery`, `entry` | starts of functions, and functions that never return |
+//! | `function` | data flow over the code of one function |
+//! | `function_rows`, `run` | frames to rows |
+//! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
+//! | `knowledge` | what is known of all functions; jump tables |
+//! | `code`, `address_set`, `work` | decoder, sets of addresses, limits |
+//! | `never_returns` | names of functions that never return |
+
+mod address_set;
+mod analysis;
+mod code;
+mod discovery;
+mod entry;
+mod error;
+mod function;
+mod function_rows;
+mod knowledge;
+mod never_returns;
+mod program;
+mod row;
+mod run;
+mod state;
+mod step;
+mod value;
+mod work;
+
+pub use analysis::analyze;
+pub use error::Error;
+pub use never_returns::never_returns;
+pub use program::{Hints, Program};
+pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
