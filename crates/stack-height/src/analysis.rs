@@ -10,8 +10,9 @@ use crate::{
     code::Code,
     discovery::{Functions, discover, intersections},
     entry::{has_prologue, looks_like_entry},
-    function::FunctionFlow,
+    function::{FunctionFlow, Surroundings},
     function_rows::FunctionRuns,
+    gaps::add_runs_of_gaps,
     knowledge::Knowledge,
     program::{Hints, Program},
     row::{Confidence, StackRow},
@@ -76,7 +77,7 @@ fn rows_of_window(
             continue;
         }
         let state = FunctionFlow::entry_state(knowledge, *start);
-        let flow = FunctionFlow::of(knowledge, *start, state)?;
+        let flow = FunctionFlow::of(knowledge, *start, state, &Surroundings::NONE)?;
         let outcomes = flow.outcomes();
         let is_confirmed = outcomes.returns + outcomes.tail_jumps + outcomes.failures > 0;
         let confidence = if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall };
@@ -91,6 +92,7 @@ fn rows_of_window(
             runs.extend(likely);
         }
     }
+    add_runs_of_gaps(knowledge, &mut runs, window)?;
     let mut rows = rows_of(&mut runs);
     rows.retain(|row| window.contains(&row.address));
     Ok(rows)
@@ -107,9 +109,9 @@ fn runs_of_likely(
         return Ok(None);
     }
     let state = FunctionFlow::entry_state(knowledge, start);
-    let flow = FunctionFlow::of(knowledge, start, state)?;
+    let flow = FunctionFlow::of(knowledge, start, state, &Surroundings::NONE)?;
     let outcomes = flow.outcomes();
-    if outcomes.failures > 0 || flow.conflicts > 0 || flow.pops_return_address || !has_aligned_calls(&flow) {
+    if outcomes.failures > 0 || flow.conflicts > 0 || flow.pops_return_address || !flow.has_aligned_calls() {
         return Ok(None);
     }
     let is_short =
@@ -129,10 +131,4 @@ fn runs_of_likely(
         row_at(called_rows, run.start).is_some_and(|row| row.frame.is_some_and(|frame| frame != run.frame))
     };
     Ok(if runs.iter().any(contradicts) { None } else { Some(runs) })
-}
-
-/// Whether calls are made with an aligned stack pointer, as the ABI demands: those of a landing pad are not, if it is
-/// taken for a function.
-fn has_aligned_calls(flow: &FunctionFlow) -> bool {
-    flow.misaligned_calls <= flow.aligned_calls / 4
 }

@@ -12,7 +12,13 @@ use std::{
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
-use crate::{Error, address_set::AddressSet, function::FunctionFlow, knowledge::Knowledge, program::Hints};
+use crate::{
+    Error,
+    address_set::AddressSet,
+    function::{FunctionFlow, Surroundings},
+    knowledge::Knowledge,
+    program::Hints,
+};
 
 /// The most functions of one program.
 const MAX_FUNCTIONS: usize = 2 << 20;
@@ -179,7 +185,7 @@ impl Function {
 
 fn flow_of(knowledge: &mut Knowledge<'_>, start: u64) -> Result<FunctionFlow, Error> {
     let state = FunctionFlow::entry_state(knowledge, start);
-    FunctionFlow::of(knowledge, start, state)
+    FunctionFlow::of(knowledge, start, state, &Surroundings::NONE)
 }
 
 /// Repeats until no function is found that never returns: that of one can be the reason for that of its callers.
@@ -235,11 +241,7 @@ fn is_plausible_start(knowledge: &mut Knowledge<'_>, address: u64) -> bool {
 }
 
 /// The address behind the next instruction after which execution continues elsewhere, or the next visited address.
-pub(crate) fn end_of_path(
-    knowledge: &mut Knowledge<'_>,
-    visited: &AddressSet,
-    start: u64,
-) -> Result<u64, Error> {
+fn end_of_path(knowledge: &mut Knowledge<'_>, visited: &AddressSet, start: u64) -> Result<u64, Error> {
     let mut address = start;
     loop {
         knowledge.work.spend(1)?;
@@ -251,7 +253,7 @@ pub(crate) fn end_of_path(
     }
 }
 
-fn ends_path(instruction: &Instruction) -> bool {
+pub(crate) fn ends_path(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Hlt
         || matches!(
             instruction.flow_control(),

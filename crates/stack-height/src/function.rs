@@ -10,6 +10,7 @@ use iced_x86::{Instruction, Mnemonic};
 use crate::{
     Error,
     knowledge::{Knowledge, TableJump},
+    row::{Frame, StackRow},
     state::State,
     step::Flow,
 };
@@ -22,6 +23,19 @@ const MAX_STEPS: u64 = 1 << 21;
 
 /// The most bytes from a jump forward to another part of its function, while starts of functions are not known.
 const MAX_JUMP_WITHIN_FUNCTION: u64 = 4096;
+
+/// What limits the analysis of one function.
+pub(crate) struct Surroundings<'a> {
+    /// Code that has a frame here is not followed, but its frame is compared.
+    pub(crate) known: &'a [StackRow],
+    /// The most steps.
+    pub(crate) max_steps: u64,
+}
+
+impl Surroundings<'_> {
+    /// All code is followed.
+    pub(crate) const NONE: Self = Self { known: &[], max_steps: MAX_STEPS };
+}
 
 /// The code that can be reached from the start of a function, with the states at its blocks.
 pub(crate) struct FunctionFlow {
@@ -72,6 +86,8 @@ pub(crate) enum Outcome {
     LikelyTailJump,
     /// By a jump to an unknown address.
     UnknownJump,
+    /// It continues in code whose frame is known.
+    Joins,
     /// With other stack or frame pointers than the caller's: the states that lead here are wrong.
     Fails,
 }
@@ -83,12 +99,19 @@ pub(crate) struct Outcomes {
     pub(crate) tail_jumps: u32,
     pub(crate) likely_tail_jumps: u32,
     pub(crate) unknown_jumps: u32,
+    pub(crate) joins: u32,
     pub(crate) failures: u32,
 }
 
 impl FunctionFlow {
-    /// Analyses the function at `start`, whose first instruction has `state` before it.
-    pub(crate) fn of(knowledge: &mut Knowledge<'_>, start: u64, state: State) -> Result<Self, Error> {
+    /// Analyses the function at `start`, whose first instruction has `state` before it. Code that has a frame in
+    /// `known` is not followed, but its frame is compared.
+    pub(crate) fn of(
+        knowledge: &mut Knowledge<'_>,
+        start: u64,
+        state: State,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Self, Error> {
         let mut flow = Self {
             start,
             extent: knowledge.extent(start),
@@ -107,11 +130,11 @@ impl FunctionFlow {
         };
         flow.enter(start, &state);
         while let Some(block) = flow.pending.pop_first() {
-            if flow.steps > MAX_STEPS {
+            if flow.steps > surroundings.max_steps {
                 flow.is_incomplete = true;
                 break;
             }
-            flow.follow(knowledge, block)?;
+            flow.follow(knowledge, block, surroundings)?;
         }
         Ok(flow)
     }
@@ -131,6 +154,7 @@ impl FunctionFlow {
                 Outcome::TailJump => outcomes.tail_jumps += 1,
                 Outcome::LikelyTailJump => outcomes.likely_tail_jumps += 1,
                 Outcome::UnknownJump => outcomes.unknown_jumps += 1,
+                Outcome::Joins => outcomes.joins += 1,
                 Outcome::Fails => outcomes.failures += 1,
             }
         }
@@ -146,6 +170,12 @@ impl FunctionFlow {
             || self.leaves_for_unknown
             || self.is_incomplete
             || tail_targets.any(|target| !knowledge.never_returns(*target))
+    }
+
+    /// Whether calls are made with an aligned stack pointer, as the ABI demands: those of a landing pad are not, if it
+    /// is taken for a function.
+    pub(crate) fn has_aligned_calls(&self) -> bool {
+        self.misaligned_calls <= self.aligned_calls / 4
     }
 
     /// The starts of blocks from which a failure can be reached.
@@ -198,13 +228,20 @@ impl FunctionFlow {
     }
 
     /// Interprets a block from its start to its end.
-    fn follow(&mut self, knowledge: &mut Knowledge<'_>, start: u64) -> Result<(), Error> {
+    fn follow(
+        &mut self,
+        knowledge: &mut Knowledge<'_>,
+        start: u64,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<(), Error> {
         let Some(mut state) = self.blocks.get(&start).map(|block| block.state.clone()) else { return Ok(()) };
         let next_function = self.extent_end_after(knowledge, start);
         let mut next_block = self.next_block(start);
+        let mut next_known = next_known_frame(surroundings.known, start);
         let mut address = start;
         let mut path = Path::default();
         let mut successors: Vec<(u64, State)> = Vec::new();
+        let mut table_targets = Vec::new();
         let outcome = loop {
             if address != start && next_block == Some(address) {
                 successors.push((address, state.clone()));
@@ -212,6 +249,14 @@ impl FunctionFlow {
             }
             if address == next_function && address != start {
                 break path.outcome_at_function(&state);
+            }
+            if let Some((known_from, frame)) = next_known
+                && address >= known_from
+            {
+                if state.frame().is_some_and(|computed| computed != frame) {
+                    self.conflicts += 1;
+                }
+                break Outcome::Joins;
             }
             let Some(instruction) = knowledge.code.decode(address) else { break Outcome::Stays };
             knowledge.work.spend(1)?;
@@ -253,7 +298,7 @@ impl FunctionFlow {
                     if targets.is_empty() {
                         break self.unknown_jump(before);
                     }
-                    successors.extend(targets.into_iter().map(|target| (target, state.clone())));
+                    table_targets = targets;
                     break Outcome::Stays;
                 }
                 Flow::Call(target) if target == next && is_pop(knowledge, next) => {
@@ -284,6 +329,11 @@ impl FunctionFlow {
             block.end = address;
             block.outcome = outcome;
             block.successors = successors.iter().map(|(target, _)| *target).collect();
+            block.successors.extend(&table_targets);
+        }
+        self.steps += table_targets.len() as u64;
+        for target in table_targets {
+            self.enter(target, &state);
         }
         for (target, state) in successors {
             self.enter(target, &state);
@@ -389,6 +439,13 @@ impl FunctionFlow {
             knowledge.data_addresses.insert(address);
         }
     }
+}
+
+/// The next address at or behind one that has a known frame, and the frame.
+fn next_known_frame(known: &[StackRow], address: u64) -> Option<(u64, Frame)> {
+    let following = known.partition_point(|row| row.address <= address);
+    let rows = &known[following.saturating_sub(1)..];
+    rows.iter().find_map(|row| Some((row.address, row.frame?)))
 }
 
 /// What matters of the instructions before one.

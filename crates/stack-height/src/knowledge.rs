@@ -37,6 +37,13 @@ impl Knowledge<'_> {
         start..end.min(following)
     }
 
+    /// The addresses of the function that contains an address.
+    pub(crate) fn extent_around(&self, address: u64) -> Range<u64> {
+        let start = self.called.range(..=address).next_back().copied();
+        let start = start.or_else(|| Some(self.code.range(address)?.start)).unwrap_or(address);
+        start..self.extent(address).end
+    }
+
     /// Whether a call to a function, or through a slot, never returns.
     pub(crate) fn never_returns(&self, function_or_slot: u64) -> bool {
         self.never_return.contains(&function_or_slot)

@@ -16,6 +16,7 @@
 //! | `discovery`, `entry` | starts of functions, and functions that never return |
 //! | `function` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
+//! | `gaps`, `scan` | code that no known function reaches |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
 //! | `knowledge` | what is known of all functions; jump tables |
 //! | `code`, `address_set`, `work` | decoder, sets of addresses, limits |
@@ -29,11 +30,13 @@ mod entry;
 mod error;
 mod function;
 mod function_rows;
+mod gaps;
 mod knowledge;
 mod never_returns;
 mod program;
 mod row;
 mod run;
+mod scan;
 mod state;
 mod step;
 mod value;

@@ -312,20 +312,24 @@ impl State {
 
     /// Keeps what both states know. Whether anything was lost.
     pub(crate) fn join(&mut self, other: &Self) -> bool {
-        let before = self.clone();
+        let mut is_changed = false;
         for (value, other) in self.registers.iter_mut().zip(&other.registers) {
-            *value = join_values(*value, *other);
+            let joined = join_values(*value, *other);
+            is_changed |= joined != *value;
+            *value = joined;
         }
         for slot in &mut self.slots {
-            if !other.slots.contains(slot) {
+            if slot.place != Value::Unknown && !other.slots.contains(slot) {
                 *slot = Slot::default();
+                is_changed = true;
             }
         }
         self.comparison = Comparison::Nothing;
-        if self.bounded_memory != other.bounded_memory {
+        if self.bounded_memory.is_some() && self.bounded_memory != other.bounded_memory {
             self.bounded_memory = None;
+            is_changed = true;
         }
-        *self != before
+        is_changed
     }
 
     /// The frame, if the state determines the CFA.
@@ -382,7 +386,7 @@ impl State {
 fn join_values(one: Value, other: Value) -> Value {
     match (one, other) {
         _ if one == other => one,
-        (Value::Below(one), Value::Below(other)) => Value::Below(one.max(other)),
+        (Value::Below(one), Value::Below(other)) if other < one => Value::Below(one),
         _ => Value::Unknown,
     }
 }

@@ -14,6 +14,7 @@ const STEPS_PER_CHECK: u64 = 1 << 14;
 /// Counts steps: one is the interpretation of one instruction, or as much.
 pub(crate) struct Work<'a> {
     should_continue: &'a dyn Fn() -> bool,
+    total: u64,
     left: u64,
     until_check: u64,
 }
@@ -21,7 +22,12 @@ pub(crate) struct Work<'a> {
 impl<'a> Work<'a> {
     pub(crate) fn new(code_bytes: u64, should_continue: &'a dyn Fn() -> bool) -> Self {
         let left = code_bytes.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);
-        Self { should_continue, left, until_check: STEPS_PER_CHECK }
+        Self { should_continue, total: left, left, until_check: STEPS_PER_CHECK }
+    }
+
+    /// Whether so little is left that what is not necessary should be left out.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.left < self.total / 8
     }
 
     /// Takes steps off what is left.
