@@ -17,6 +17,7 @@ use crate::{
     program::{Hints, Program},
     row::{Confidence, StackRow},
     run::{Run, row_at, rows_of},
+    signal_return::signal_return_runs,
     step::Interpreter,
     work::Work,
 };
@@ -93,6 +94,9 @@ fn rows_of_window(
         }
     }
     add_runs_of_gaps(knowledge, &mut runs, window)?;
+    let signal_returns = signal_return_runs(knowledge, window)?;
+    runs.retain(|run| !signal_returns.iter().any(|signal| run.start < signal.end && signal.start < run.end));
+    runs.extend(signal_returns);
     let mut rows = rows_of(&mut runs);
     rows.retain(|row| window.contains(&row.address));
     Ok(rows)

@@ -67,6 +67,14 @@ impl<'a> Code<'a> {
         block.bytes.get(offset..offset + length)
     }
 
+    /// Copies the code of a block that contains an address, from there on, with the start of the next block.
+    pub(crate) fn rest_of_block(&mut self, address: u64) -> Option<&[u8]> {
+        self.bytes(address)?;
+        let start = address - address % BLOCK_BYTES;
+        let block = self.blocks[(start / BLOCK_BYTES) as usize % BLOCKS].as_ref()?;
+        block.bytes.get((address - start) as usize..)
+    }
+
     /// Reads the code in a block. Bytes that cannot be read are 0.
     fn read_block(&self, start: u64) -> Block {
         let mut bytes = vec![0; (BLOCK_BYTES + MAX_INSTRUCTION_BYTES) as usize];

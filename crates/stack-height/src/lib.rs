@@ -17,6 +17,7 @@
 //! | `function` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
 //! | `gaps`, `scan` | code that no known function reaches |
+//! | `signal_return` | return trampolines of signal handlers |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
 //! | `knowledge` | what is known of all functions; jump tables |
 //! | `code`, `address_set`, `work` | decoder, sets of addresses, limits |
@@ -37,6 +38,7 @@ mod program;
 mod row;
 mod run;
 mod scan;
+mod signal_return;
 mod state;
 mod step;
 mod value;
@@ -47,3 +49,4 @@ pub use error::Error;
 pub use never_returns::never_returns;
 pub use program::{Hints, Program};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
+pub use signal_return::signal_return_at;

@@ -68,9 +68,6 @@ pub enum Confidence {
 }
 
 impl Frame {
-    /// The frame at the first instruction of a function.
-    pub(crate) const ENTRY: Self = Self { cfa: Cfa::StackPointer(8), frame_pointer: SavedFramePointer::Same };
-
     /// The frame in the return trampoline of a signal handler.
     pub(crate) const SIGNAL: Self = Self { cfa: Cfa::SignalFrame, frame_pointer: SavedFramePointer::Unknown };
 }

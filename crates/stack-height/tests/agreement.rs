@@ -13,9 +13,9 @@ use gimli::{
     UnwindSection,
 };
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
-use profiler_stack_height::{Cfa, Confidence, Frame, Program, SavedFramePointer, StackRow, analyze};
+use profiler_stack_height::{Cfa, Confidence, Frame, Program, SavedFramePointer, analyze};
 
-use crate::support::ElfProgram;
+use crate::support::{ElfProgram, row_at};
 
 /// RSP and RBP in DWARF (System V ABI AMD64, figure 3.36).
 const RSP: Register = Register(7);
@@ -82,11 +82,6 @@ fn cfi_rows(program: &ElfProgram) -> Vec<CfiRow> {
     }
     rows.sort_by_key(|row| row.start);
     rows
-}
-
-fn row_at(rows: &[StackRow], address: u64) -> Option<&StackRow> {
-    let following = rows.partition_point(|row| row.address <= address);
-    rows.get(following.checked_sub(1)?)
 }
 
 #[derive(PartialEq, Eq)]
@@ -175,6 +170,9 @@ impl Agreement {
             self.low += 1;
             if verdict == Verdict::Different {
                 self.low_different += 1;
+                let example = format!("low {} {frame:?} {cfi:x?}", program.name(address));
+                let entry = self.examples.entry(format!("low {}", program.name(cfi.function)));
+                entry.or_insert((0, example)).0 += 1;
             }
             return;
         }

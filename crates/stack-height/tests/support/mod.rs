@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod sys;
+
 use std::{collections::HashMap, ops::Range};
 
 use object::{
@@ -9,7 +11,7 @@ use object::{
     elf::{self, FileHeader64},
     read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym},
 };
-use profiler_stack_height::{Hints, Program, never_returns};
+use profiler_stack_height::{Hints, Program, StackRow, never_returns};
 
 /// An ELF file in memory.
 pub(crate) struct ElfProgram {
@@ -227,4 +229,10 @@ impl Program for ElfProgram {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
+}
+
+/// The row that contains an address.
+pub(crate) fn row_at(rows: &[StackRow], address: u64) -> Option<&StackRow> {
+    let following = rows.partition_point(|row| row.address <= address);
+    rows.get(following.checked_sub(1)?)
 }

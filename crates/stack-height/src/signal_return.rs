@@ -1,0 +1,65 @@
+//! Recognizes return trampolines of signal handlers.
+//!
+//! A handler returns to them. The stack pointer is then that of the signal frame of the kernel, which holds all registers
+//! (`arch/x86/kernel/signal_64.c`), and the unwinder of the BPF program reads them there.
+
+use std::ops::Range;
+
+use crate::{
+    Error,
+    knowledge::Knowledge,
+    row::{Confidence, Frame},
+    run::Run,
+};
+
+/// `mov $15, %rax; syscall`, as glibc, musl and Go write the number of `rt_sigreturn`, and `mov $15, %eax; syscall`.
+const TRAMPOLINES: [&[u8]; 2] =
+    [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
+
+/// Whether code begins with the return trampoline of a signal handler.
+pub fn signal_return_at(code: &[u8]) -> bool {
+    length_at(code).is_some()
+}
+
+/// The length of the trampoline that code begins with, bytes.
+fn length_at(code: &[u8]) -> Option<u64> {
+    TRAMPOLINES.iter().find(|trampoline| code.starts_with(trampoline)).map(|bytes| bytes.len() as u64)
+}
+
+/// The runs of all trampolines in a window.
+pub(crate) fn signal_return_runs(
+    knowledge: &mut Knowledge<'_>,
+    window: &Range<u64>,
+) -> Result<Vec<Run>, Error> {
+    let mut runs = Vec::new();
+    let mut address = window.start;
+    while address < window.end {
+        let Some(code) = knowledge.code.rest_of_block(address) else { break };
+        let searched = code.len().saturating_sub(15).max(1) as u64;
+        let short = memchr::memmem::find_iter(code, TRAMPOLINES[1]).map(|offset| offset as u64);
+        let long = memchr::memmem::find_iter(code, TRAMPOLINES[0]).map(|offset| offset as u64);
+        let starts: Vec<u64> = short.chain(long).collect();
+        for start in starts.into_iter().filter(|offset| *offset < searched).map(|offset| address + offset) {
+            if let Some(length) = knowledge.code.bytes(start).and_then(length_at) {
+                let confidence = Confidence::Full;
+                runs.push(Run { start, end: start + length, frame: Frame::SIGNAL, confidence });
+            }
+        }
+        knowledge.work.spend(searched / 64 + 1)?;
+        address += searched;
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_system_call_that_returns_from_a_signal_is_recognized() {
+        assert!(signal_return_at(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]));
+        assert!(signal_return_at(&[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x90]));
+        assert!(!signal_return_at(&[0xb8, 0x10, 0, 0, 0, 0x0f, 0x05]));
+        assert!(!signal_return_at(&[0xb8, 0x0f, 0, 0, 0, 0x0f]));
+    }
+}
