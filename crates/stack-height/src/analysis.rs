@@ -41,7 +41,8 @@ pub fn analyze(
     wanted: &[Range<u64>],
     should_continue: &dyn Fn() -> bool,
 ) -> Result<Vec<StackRow>, Error> {
-    let code_bytes = program.code_ranges().iter().map(|range| range.end.saturating_sub(range.start)).sum();
+    let lengths = program.code_ranges().iter().map(|range| range.end.saturating_sub(range.start));
+    let code_bytes = lengths.fold(0_u64, u64::saturating_add);
     let mut knowledge = Knowledge {
         program,
         code: Code::new(program),

@@ -237,7 +237,7 @@ impl FunctionFlow {
         let Some(mut state) = self.blocks.get(&start).map(|block| block.state.clone()) else { return Ok(()) };
         let next_function = self.extent_end_after(knowledge, start);
         let mut next_block = self.next_block(start);
-        let mut next_known = next_known_frame(surroundings.known, start);
+        let next_known = next_known_frame(surroundings.known, start);
         let mut address = start;
         let mut path = Path::default();
         let mut successors: Vec<(u64, State)> = Vec::new();

@@ -50,3 +50,8 @@ pub use never_returns::never_returns;
 pub use program::{Hints, Program};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
 pub use signal_return::signal_return_at;
+
+#[cfg(test)]
+mod tests {
+    mod sequences;
+}

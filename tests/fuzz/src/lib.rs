@@ -9,6 +9,7 @@ mod simulated_runtime;
 use std::{
     fs,
     io::{self, Read},
+    ops::Range,
     path::Path,
     sync::Arc,
 };
@@ -25,6 +26,7 @@ use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, demangle};
 use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
 use profiler_profile_formats::{Format, WriteFormat as _};
+use profiler_stack_height::{Hints, Program, analyze};
 use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
@@ -124,6 +126,52 @@ pub fn go_table(bytes: &[u8]) {
         if let Ok(Some(found)) = table.find(&elf, ElfAddress(address)) {
             assert!(found.start.0 <= address && !found.name.is_empty());
         }
+    }
+}
+
+/// Unwind rows from machine code. The first byte says how much of the input is code; the rest is data.
+pub fn stack_height(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let code_bytes = bytes.len() * usize::from(*first) / 255;
+    let (code, data) = bytes.split_at(code_bytes);
+    let program = CodeAndData { code, data, code_ranges: [CODE_ADDRESS..CODE_ADDRESS + code.len() as u64] };
+    let hints = Hints {
+        function_starts: words(data).take(MAX_ADDRESSES).collect(),
+        code_pointers: vec![CODE_ADDRESS],
+        never_return: words(data).take(1).collect(),
+    };
+    let Ok(rows) = analyze(&program, &hints, &program.code_ranges, &|| true) else { return };
+    assert!(rows.is_sorted_by(|row, next| row.address < next.address));
+    assert!(rows.iter().all(|row| program.code_ranges[0].contains(&row.address)));
+}
+
+/// The address of the code of [`stack_height`]'s programs, low so that constants of instructions refer to it.
+const CODE_ADDRESS: u64 = 0x1000;
+
+/// The address of the data, within the reach of `lea`.
+const DATA_ADDRESS: u64 = 0x10_0000;
+
+struct CodeAndData<'a> {
+    code: &'a [u8],
+    data: &'a [u8],
+    code_ranges: [Range<u64>; 1],
+}
+
+impl Program for CodeAndData<'_> {
+    fn code_ranges(&self) -> &[Range<u64>] {
+        &self.code_ranges
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let (start, bytes) = if address >= DATA_ADDRESS { (DATA_ADDRESS, self.data) } else { (CODE_ADDRESS, self.code) };
+        let offset = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
+        let found = offset.and_then(|offset| bytes.get(offset..)?.get(..into.len()));
+        found.map(|bytes| into.copy_from_slice(bytes)).is_some()
+    }
+
+    fn pointer(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
 }
 

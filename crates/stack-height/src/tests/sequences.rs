@@ -1,0 +1,308 @@
+//! Rows of short instruction sequences: what each kind of code does to the stack, and what deceives the analysis.
+
+use std::ops::Range;
+
+use crate::{
+    Cfa::{self, FramePointer, StackPointer},
+    Confidence, Error, Frame, Hints, Program,
+    SavedFramePointer::{self, AtCfa, Same},
+    StackRow, analyze,
+    run::row_at,
+};
+
+/// The address of the first function.
+const CODE: u64 = 0x1000;
+
+/// The address of the data.
+const DATA: u64 = 0x8000;
+
+/// A program with one range of code and one of data.
+#[derive(Default)]
+struct TestProgram {
+    ranges: Vec<Range<u64>>,
+    code: Vec<u8>,
+    data: Vec<u8>,
+    hints: Hints,
+}
+
+impl TestProgram {
+    /// A program whose first function is called.
+    fn new(code: &[u8]) -> Self {
+        let hints = Hints { function_starts: vec![CODE], ..Hints::default() };
+        Self { ranges: vec![CODE..CODE + code.len() as u64], code: code.to_vec(), data: Vec::new(), hints }
+    }
+
+    fn with_data(mut self, data: &[u8]) -> Self {
+        self.data = data.to_vec();
+        self
+    }
+
+    fn rows(&self) -> Vec<StackRow> {
+        analyze(self, &self.hints, &self.ranges, &|| true).unwrap()
+    }
+
+    /// The frame at an offset in the code, if it is as reliable as CFI.
+    fn frame(&self, offset: u64) -> Option<(Cfa, SavedFramePointer)> {
+        let rows = self.rows();
+        let row = row_at(&rows, CODE + offset)?;
+        let frame = row.frame.filter(|_| row.confidence == Confidence::Full)?;
+        Some((frame.cfa, frame.frame_pointer))
+    }
+}
+
+impl Program for TestProgram {
+    fn code_ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let (start, bytes) = if address >= DATA { (DATA, &self.data) } else { (CODE, &self.code) };
+        let Some(offset) = address.checked_sub(start) else { return false };
+        let Some(bytes) = bytes.get(offset as usize..).and_then(|bytes| bytes.get(..into.len())) else {
+            return false;
+        };
+        into.copy_from_slice(bytes);
+        true
+    }
+
+    fn pointer(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+fn at_entry() -> Option<(Cfa, SavedFramePointer)> {
+    Some((StackPointer(8), Same))
+}
+
+#[test]
+fn pushes_and_pops_move_the_stack_pointer() {
+    // push %rbx; sub $32, %rsp; add $32, %rsp; pop %rbx; ret
+    let program = TestProgram::new(&[0x53, 0x48, 0x83, 0xec, 0x20, 0x48, 0x83, 0xc4, 0x20, 0x5b, 0xc3]);
+    let heights = [0, 1, 5, 9, 10].map(|offset| program.frame(offset).unwrap().0);
+    assert_eq!(heights, [8, 16, 48, 16, 8].map(StackPointer));
+}
+
+#[test]
+fn a_frame_pointer_is_the_base_of_the_cfa_until_leave() {
+    // push %rbp; mov %rsp, %rbp; sub %rax, %rsp; leave; ret
+    let program = TestProgram::new(&[0x55, 0x48, 0x89, 0xe5, 0x48, 0x29, 0xc4, 0xc9, 0xc3]);
+    assert_eq!(program.frame(1), Some((StackPointer(16), Same)));
+    assert_eq!(program.frame(4), Some((FramePointer(16), AtCfa(-16))));
+    assert_eq!(program.frame(7), Some((FramePointer(16), AtCfa(-16))));
+    assert_eq!(program.frame(8), at_entry());
+}
+
+#[test]
+fn enter_and_leave_are_a_frame_with_a_frame_pointer() {
+    // enter $16, $0; leave; ret
+    let program = TestProgram::new(&[0xc8, 0x10, 0, 0, 0xc9, 0xc3]);
+    assert_eq!(program.frame(4), Some((FramePointer(16), AtCfa(-16))));
+    assert_eq!(program.frame(5), at_entry());
+}
+
+#[test]
+fn a_realigned_stack_has_the_cfa_in_memory() {
+    let program = TestProgram::new(&[
+        0x4c, 0x8d, 0x54, 0x24, 0x08, // lea 8(%rsp), %r10
+        0x48, 0x83, 0xe4, 0xc0, // and $-64, %rsp
+        0x41, 0xff, 0x72, 0xf8, // push -8(%r10)
+        0x55, // push %rbp
+        0x48, 0x89, 0xe5, // mov %rsp, %rbp
+        0x41, 0x52, // push %r10
+        0x90, // nop
+        0x41, 0x5a, // pop %r10
+        0x5d, // pop %rbp
+        0x49, 0x8d, 0x62, 0xf8, // lea -8(%r10), %rsp
+        0xc3,
+    ]);
+    let stored = Cfa::StoredAtFramePointer { offset: -8, add: 0 };
+    assert_eq!(program.frame(19), Some((stored, SavedFramePointer::AtFramePointer(0))));
+    assert_eq!(program.frame(27), at_entry());
+}
+
+#[test]
+fn a_pushed_constant_is_a_word() {
+    // push $5; pop %rax; ret
+    let program = TestProgram::new(&[0x6a, 5, 0x58, 0xc3]);
+    assert_eq!(program.frame(2), Some((StackPointer(16), Same)));
+    assert_eq!(program.frame(3), at_entry());
+}
+
+#[test]
+fn the_frame_pointer_may_be_saved_in_the_red_zone() {
+    // mov %rbp, -8(%rsp); mov $1, %ebp; mov -8(%rsp), %rbp; ret
+    let code = [0x48, 0x89, 0x6c, 0x24, 0xf8, 0xbd, 1, 0, 0, 0, 0x48, 0x8b, 0x6c, 0x24, 0xf8, 0xc3];
+    let program = TestProgram::new(&code);
+    assert_eq!(program.frame(10), Some((StackPointer(8), AtCfa(-16))));
+    assert_eq!(program.frame(15), at_entry());
+}
+
+#[test]
+fn a_call_forgets_what_was_saved_in_the_red_zone() {
+    // mov %rbp, -16(%rsp); mov $1, %ebp; call f; mov -16(%rsp), %rbp; ret; f: ret
+    let code = [
+        0x48, 0x89, 0x6c, 0x24, 0xf0, 0xbd, 1, 0, 0, 0, 0xe8, 6, 0, 0, 0, 0x48, 0x8b, 0x6c, 0x24, 0xf0, 0xc3,
+        0xc3,
+    ];
+    assert_eq!(TestProgram::new(&code).frame(15), None);
+}
+
+#[test]
+fn nothing_is_known_of_code_that_leads_to_a_wrong_return() {
+    // test %eax, %eax; je 1f; push %rax; ret; 1: ret
+    let program = TestProgram::new(&[0x85, 0xc0, 0x74, 2, 0x50, 0xc3, 0xc3]);
+    assert_eq!([0, 2, 4, 5].map(|offset| program.frame(offset)), [None; 4]);
+    assert_eq!(program.frame(6), at_entry(), "the other path is not affected");
+    // xor %ebp, %ebp; ret
+    assert_eq!(TestProgram::new(&[0x31, 0xed, 0xc3]).frame(0), None, "the frame pointer is not the caller's");
+}
+
+#[test]
+fn nothing_is_known_while_the_return_address_is_in_a_register() {
+    // pop %rdx; mov $58, %eax; syscall; push %rdx; ret
+    let program = TestProgram::new(&[0x5a, 0xb8, 58, 0, 0, 0, 0x0f, 0x05, 0x52, 0xc3]);
+    assert_eq!([1, 6, 8].map(|offset| program.frame(offset)), [None; 3]);
+    assert_eq!([0, 9].map(|offset| program.frame(offset)), [at_entry(); 2]);
+}
+
+#[test]
+fn a_call_of_the_next_instruction_is_a_push_if_a_pop_follows() {
+    // call 1f; 1: pop %rax; ret
+    let program = TestProgram::new(&[0xe8, 0, 0, 0, 0, 0x58, 0xc3]);
+    assert_eq!(program.frame(5), Some((StackPointer(16), Same)));
+    // call 1f; 1: ret
+    let program = TestProgram::new(&[0xe8, 0, 0, 0, 0, 0xc3]);
+    assert_eq!(program.frame(5), at_entry(), "a function that is called and then entered");
+}
+
+#[test]
+fn code_behind_a_call_that_never_returns_is_not_part_of_the_function() {
+    // push %rax; call stops; <other function:> ret; stops: hlt
+    let code = [0x50, 0xe8, 1, 0, 0, 0, 0xc3, 0xf4];
+    let program = TestProgram::new(&code);
+    assert_ne!(program.frame(6), Some((StackPointer(16), Same)));
+    // The same by a pointer in the global offset table: push %rax; call *DATA(%rip); ret
+    let code = [0x50, 0xff, 0x15, 0xf9, 0x6f, 0, 0, 0xc3];
+    let mut program = TestProgram::new(&code).with_data(&[0; 8]);
+    assert_eq!(program.frame(0), None, "the slot may return, and then ret is wrong");
+    program.hints.never_return.push(DATA);
+    assert_ne!(program.frame(7), Some((StackPointer(16), Same)));
+}
+
+#[test]
+fn a_function_that_calls_only_what_never_returns_never_returns() {
+    // a: push %rax; call b; ret; b: push %rax; call c; ret; c: ud2
+    let code = [0x50, 0xe8, 1, 0, 0, 0, 0xc3, 0x50, 0xe8, 1, 0, 0, 0, 0xc3, 0x0f, 0x0b];
+    let program = TestProgram::new(&code);
+    assert_ne!(program.frame(6), Some((StackPointer(16), Same)));
+    assert_ne!(program.frame(13), Some((StackPointer(16), Same)));
+}
+
+#[test]
+fn a_tail_jump_needs_the_callers_registers() {
+    // jmp f; f: ret, where f is a symbol
+    let mut program = TestProgram::new(&[0x90, 0xeb, 0, 0xc3]);
+    program.hints.function_starts.push(CODE + 3);
+    assert_eq!(program.frame(0), at_entry());
+    // push %rax; jmp f; f: ret
+    let mut program = TestProgram::new(&[0x50, 0xeb, 0, 0xc3]);
+    program.hints.function_starts.push(CODE + 3);
+    assert_eq!(program.frame(0), None);
+    assert_eq!(program.frame(3), at_entry());
+}
+
+/// `lea DATA(%rip), %rdx; movslq (%rdx,%rax,4), %rax; add %rdx, %rax; jmp *%rax`, after `before`, with two cases that
+/// return and one of another table.
+fn jump_table(before: &[u8], entries: [i32; 3]) -> TestProgram {
+    let mut code = before.to_vec();
+    let displacement = (DATA - CODE) as u32 - before.len() as u32 - 7;
+    code.extend([0x48, 0x8d, 0x15]);
+    code.extend(displacement.to_le_bytes());
+    code.extend([0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0, 0xff, 0xe0]);
+    let cases = code.len() as i32;
+    code.extend([0xc3, 0xc3, 0x50, 0xc3]);
+    let data: Vec<u8> =
+        entries.iter().flat_map(|case| ((CODE as i32 + cases + case) - DATA as i32).to_le_bytes()).collect();
+    TestProgram::new(&code).with_data(&data)
+}
+
+#[test]
+fn the_targets_of_a_jump_table_are_followed() {
+    let program = jump_table(&[], [0, 1, 0x100_0000]);
+    assert_eq!([0, 16, 17].map(|offset| program.frame(offset)), [at_entry(); 3]);
+}
+
+#[test]
+fn a_comparison_bounds_a_jump_table() {
+    // cmp $1, %eax; ja 1f (the first case): two entries, so that the third does not refute the function.
+    let program = jump_table(&[0x83, 0xf8, 1, 0x77, 16], [0, 1, 2]);
+    assert_eq!([0, 21, 22].map(|offset| program.frame(offset)), [at_entry(); 3]);
+    let unbounded = jump_table(&[], [0, 1, 2]);
+    assert_eq!(unbounded.frame(0), None, "push %rax; ret is a case");
+}
+
+#[test]
+fn a_byte_as_index_does_not_bound_a_jump_table_to_256_entries() {
+    // movzbl %al, %eax: the table ends where an entry leaves the function.
+    let program = jump_table(&[0x0f, 0xb6, 0xc0], [0, 1, 0x100_0000]);
+    assert_eq!([0, 19, 20].map(|offset| program.frame(offset)), [at_entry(); 3]);
+}
+
+#[test]
+fn a_landing_pad_is_not_taken_for_a_function() {
+    // ret; padding; <16-aligned:> mov %rbx, %rdi; call f; ud2; f: ret
+    let mut code = vec![0xc3];
+    code.resize(16, 0x90);
+    code.extend([0x48, 0x89, 0xdf, 0xe8, 2, 0, 0, 0, 0x0f, 0x0b, 0xc3]);
+    assert_eq!(TestProgram::new(&code).frame(16), None);
+}
+
+#[test]
+fn a_gap_has_rows_of_low_confidence() {
+    // ret; int3; <unaligned:> pop %rbx; ret
+    let program = TestProgram::new(&[0xc3, 0xcc, 0x5b, 0xc3]);
+    let rows = program.rows();
+    let row = row_at(&rows, CODE + 2).unwrap();
+    assert_eq!(row.frame, Some(Frame { cfa: StackPointer(16), frame_pointer: Same }));
+    assert_eq!(row.confidence, Confidence::ReturnMustFollowCall);
+}
+
+#[test]
+fn the_first_plt_entry_is_entered_after_a_push() {
+    // push GOT+8(%rip); jmp *GOT+16(%rip)
+    let program = TestProgram::new(&[0xff, 0x35, 0, 0x10, 0, 0, 0xff, 0x25, 0, 0x10, 0, 0]);
+    let rows = program.rows();
+    let frame = row_at(&rows, CODE).and_then(|row| row.frame).unwrap();
+    assert_eq!(frame.cfa, StackPointer(16));
+}
+
+#[test]
+fn the_return_trampoline_of_signals_has_a_row_of_its_own() {
+    // ret; padding; mov $15, %rax; syscall
+    let mut code = vec![0xc3];
+    code.resize(16, 0x90);
+    code.extend([0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]);
+    let program = TestProgram::new(&code);
+    assert_eq!(program.frame(16), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)));
+    assert_eq!(program.frame(23), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)));
+}
+
+#[test]
+fn an_analysis_is_cancelled_and_limited() {
+    let nops = vec![0x90; 1 << 20];
+    let program = TestProgram::new(&nops);
+    let rows = analyze(&program, &program.hints, &program.ranges, &|| false);
+    assert_eq!(rows, Err(Error::Cancelled));
+    let program = TestProgram { ranges: vec![0..u64::MAX], ..TestProgram::default() };
+    assert_eq!(analyze(&program, &program.hints, &program.ranges, &|| true), Err(Error::TooLarge));
+}
+
+#[test]
+fn only_wanted_code_has_rows() {
+    // call f; ret; f: ret
+    let program = TestProgram::new(&[0xe8, 1, 0, 0, 0, 0xc3, 0xc3]);
+    let rows = analyze(&program, &program.hints, &[CODE..CODE + 6], &|| true).unwrap();
+    assert!(rows.iter().all(|row| row.address < CODE + 6));
+    assert_eq!(row_at(&rows, CODE + 5).unwrap().frame.unwrap().cfa, StackPointer(8));
+}
