@@ -68,7 +68,7 @@ pub(crate) struct Block {
     /// The address behind its last instruction.
     pub(crate) end: u64,
     /// The state before its first instruction.
-    pub(crate) state: State,
+    pub(crate) state: Box<State>,
     pub(crate) successors: Vec<u64>,
     pub(crate) outcome: Outcome,
 }
@@ -128,7 +128,7 @@ impl FunctionFlow {
             misaligned_calls: 0,
             is_incomplete: false,
         };
-        flow.enter(start, &state);
+        flow.enter(start, Box::new(state));
         while let Some(block) = flow.pending.pop_first() {
             if flow.steps > surroundings.max_steps {
                 flow.is_incomplete = true;
@@ -199,16 +199,23 @@ impl FunctionFlow {
         found
     }
 
-    /// Joins a state into the block at an address, and schedules the block if its state changed.
-    fn enter(&mut self, address: u64, state: &State) {
-        if let Some(block) = self.blocks.get_mut(&address) {
-            let had_frame = block.state.frame().is_some();
-            if block.state.join(state) {
-                if had_frame && block.state.frame().is_none() {
-                    self.conflicts += 1;
-                }
-                self.pending.insert(address);
+    /// Joins a state into the block at an address, and schedules the block if its state changed; `false` if there is no
+    /// block.
+    fn join(&mut self, address: u64, state: &State) -> bool {
+        let Some(block) = self.blocks.get_mut(&address) else { return false };
+        let had_frame = block.state.frame().is_some();
+        if block.state.join(state) {
+            if had_frame && block.state.frame().is_none() {
+                self.conflicts += 1;
             }
+            self.pending.insert(address);
+        }
+        true
+    }
+
+    /// Joins a state into the block at an address, or begins one there.
+    fn enter(&mut self, address: u64, state: Box<State>) {
+        if self.join(address, &state) {
             return;
         }
         if self.blocks.len() >= MAX_BLOCKS {
@@ -221,8 +228,7 @@ impl FunctionFlow {
         {
             self.pending.insert(*outer);
         }
-        let block =
-            Block { end: address, state: state.clone(), successors: Vec::new(), outcome: Outcome::Stays };
+        let block = Block { end: address, state, successors: Vec::new(), outcome: Outcome::Stays };
         self.blocks.insert(address, block);
         self.pending.insert(address);
     }
@@ -240,11 +246,11 @@ impl FunctionFlow {
         let next_known = next_known_frame(surroundings.known, start);
         let mut address = start;
         let mut path = Path::default();
-        let mut successors: Vec<(u64, State)> = Vec::new();
-        let mut table_targets = Vec::new();
+        let mut successors: Vec<(u64, Box<State>)> = Vec::new();
+        let mut cases: Option<(Vec<u64>, Box<State>)> = None;
         let outcome = loop {
             if address != start && next_block == Some(address) {
-                successors.push((address, state.clone()));
+                successors.push((address, state));
                 break Outcome::Stays;
             }
             if address == next_function && address != start {
@@ -276,7 +282,7 @@ impl FunctionFlow {
                 Flow::Stop => break Outcome::Stays,
                 Flow::Return => break if before { Outcome::Returns } else { Outcome::Fails },
                 Flow::Jump(target) => {
-                    break self.jump(knowledge, &instruction, target, &state, &mut successors);
+                    break self.jump(knowledge, &instruction, target, state, &mut successors);
                 }
                 Flow::ConditionalJump(target) => {
                     let mut taken = state.clone();
@@ -284,7 +290,7 @@ impl FunctionFlow {
                     state.refine(&instruction, false);
                     let outcome = self.conditional_jump(knowledge, target, taken, &mut successors);
                     if next != next_function {
-                        successors.push((next, state.clone()));
+                        successors.push((next, state));
                     }
                     break outcome;
                 }
@@ -298,7 +304,7 @@ impl FunctionFlow {
                     if targets.is_empty() {
                         break self.unknown_jump(before);
                     }
-                    table_targets = targets;
+                    cases = Some((targets, state));
                     break Outcome::Stays;
                 }
                 Flow::Call(target) if target == next && is_pop(knowledge, next) => {
@@ -329,14 +335,18 @@ impl FunctionFlow {
             block.end = address;
             block.outcome = outcome;
             block.successors = successors.iter().map(|(target, _)| *target).collect();
-            block.successors.extend(&table_targets);
-        }
-        self.steps += table_targets.len() as u64;
-        for target in table_targets {
-            self.enter(target, &state);
+            block.successors.extend(cases.iter().flat_map(|(targets, _)| targets));
         }
         for (target, state) in successors {
-            self.enter(target, &state);
+            self.enter(target, state);
+        }
+        if let Some((targets, state)) = cases {
+            self.steps += targets.len() as u64;
+            for target in targets {
+                if !self.join(target, &state) {
+                    self.enter(target, state.clone());
+                }
+            }
         }
         Ok(())
     }
@@ -357,8 +367,8 @@ impl FunctionFlow {
         knowledge: &Knowledge<'_>,
         instruction: &Instruction,
         target: u64,
-        state: &State,
-        successors: &mut Vec<(u64, State)>,
+        state: Box<State>,
+        successors: &mut Vec<(u64, Box<State>)>,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
             return Outcome::Stays;
@@ -376,7 +386,7 @@ impl FunctionFlow {
             self.tail_targets.push(target);
             return Outcome::LikelyTailJump;
         }
-        successors.push((target, state.clone()));
+        successors.push((target, state));
         Outcome::Stays
     }
 
@@ -389,8 +399,8 @@ impl FunctionFlow {
         &mut self,
         knowledge: &Knowledge<'_>,
         target: u64,
-        state: State,
-        successors: &mut Vec<(u64, State)>,
+        state: Box<State>,
+        successors: &mut Vec<(u64, Box<State>)>,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
             return Outcome::Stays;

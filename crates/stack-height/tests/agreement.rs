@@ -5,7 +5,6 @@ mod support;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::Instant,
 };
 
 use gimli::{
@@ -49,6 +48,7 @@ struct Agreement {
     examples: BTreeMap<String, (u64, String)>,
     unknown_in: BTreeMap<String, u64>,
     seconds: f64,
+    memory_mb: u64,
     code_bytes: u64,
 }
 
@@ -115,13 +115,29 @@ fn compare(frame: Frame, cfi: &CfiRow) -> Verdict {
     }
 }
 
+/// The CPU time of this thread.
+fn cpu_seconds() -> f64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    statistics.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+/// The most memory that this process has had, MB.
+fn peak_memory_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024
+}
+
 fn agreement(path: &Path, symbols: bool) -> Option<Agreement> {
     let program = ElfProgram::read(path, symbols)?;
-    let started = Instant::now();
+    let started = cpu_seconds();
+    let memory_before_mb = peak_memory_mb();
     let rows = analyze(&program, &program.hints, program.code_ranges(), &|| true).ok()?;
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = cpu_seconds() - started;
     let code_bytes = program.code_ranges().iter().map(|range| range.end - range.start).sum();
-    let mut agreement = Agreement { seconds, rows: rows.len(), code_bytes, ..Agreement::default() };
+    let memory_mb = peak_memory_mb() - memory_before_mb;
+    let mut agreement =
+        Agreement { seconds, memory_mb, rows: rows.len(), code_bytes, ..Agreement::default() };
     let mut address = 0;
     let mut function = 0;
     for cfi in cfi_rows(&program) {
@@ -200,7 +216,7 @@ impl Agreement {
     fn print(&self, name: &str) {
         println!(
             "{name}: {:.1} MB, {} instructions: full {:.3} % lost rbp {:.3} % low {:.3} % unknown {:.3} % incomparable {:.4} % \
-             DIFFERENT {:.5} % ({}), low different {}; {:.2} s/MB, {} rows",
+             DIFFERENT {:.5} % ({}), low different {}; {:.2} s/MB, {} rows, {} MB more at the peak",
             self.code_bytes as f64 / 1e6,
             self.instructions,
             self.percent(self.equal),
@@ -213,6 +229,7 @@ impl Agreement {
             self.low_different,
             self.seconds / (self.code_bytes as f64 / 1e6),
             self.rows,
+            self.memory_mb,
         );
         if std::env::var_os("PROFILER_EXAMPLES").is_some() {
             let mut examples: Vec<_> = self.examples.values().collect();
