@@ -36,6 +36,12 @@ const SLOW_TESTS: [&str; 3] =
 /// The test that compares unwind tables with gimli's evaluation, by default those of a sample of files.
 const CFI_COMPARISON: &str = "unwind_tables_agree_with_the_call_frame_information";
 
+/// Compares unwind rows from instructions with the CFI.
+const COMPUTED_ROWS: &str = "rows_agree_with_the_call_frame_information";
+
+/// Compares them with a shadow stack.
+const SINGLE_STEPS: &str = "rows_of_a_static_musl_program_are_right_at_each_stop";
+
 /// The test that checks random OTLP requests by the rules of the backends, by default few of them.
 const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
 
@@ -108,6 +114,16 @@ pub(crate) fn record_healthy_server() -> Result<()> {
 /// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
 pub(crate) fn compare_all_unwind_tables() -> Result<()> {
     run_long(CFI_COMPARISON, "PROFILER_COMPARE", "/usr")
+}
+
+/// Compares unwind rows from instructions with the CFI of every ELF file below `/usr`.
+pub(crate) fn compare_all_computed_rows() -> Result<()> {
+    run_long(COMPUTED_ROWS, "PROFILER_COMPARE", "/usr")
+}
+
+/// Compares unwind rows from instructions with a shadow stack at two million stops of a program.
+pub(crate) fn step_two_million_instructions() -> Result<()> {
+    run_long(SINGLE_STEPS, "PROFILER_STOPS", "2000000")
 }
 
 /// Checks a million random OTLP requests by the rules of the backends.

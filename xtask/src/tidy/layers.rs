@@ -17,7 +17,7 @@ const SYSTEM_CALLS: [&str; 2] = ["/src/sys/", "/src/sys.rs"];
 const PLAIN_BYTES: &str = "profiler/src/sampler/ebpf/pod.rs";
 
 /// Folders of pure code, whose results depend on arguments alone: it opens no file by path and reads no clock.
-const PURE_FOLDERS: [&str; 15] = [
+const PURE_FOLDERS: [&str; 16] = [
     "crates/addresses/",
     "crates/binary-reader/",
     "crates/dotnet-symbols/",
@@ -25,6 +25,7 @@ const PURE_FOLDERS: [&str; 15] = [
     "crates/findings/",
     "crates/profile-formats/",
     "crates/profile/",
+    "crates/stack-height/",
     "crates/unwind-tables/",
     "profiler/src/difference",
     "profiler/src/elf/",
