@@ -44,8 +44,9 @@ pub(crate) fn user_registers(context: &PerfEventContext, leaf: &mut LeafRegister
         return Some(Registers {
             instruction_pointer: regs.rip,
             stack_pointer: regs.rsp,
-            frame_pointer: regs.rbp,
-            rbx: regs.rbx,
+            // VERIFIER: from the copy. Of a field that is read twice, LLVM computes the address, which the verifier rejects.
+            frame_pointer: leaf[offset_of!(pt_regs, rbp) / WORD_BYTES],
+            rbx: leaf[offset_of!(pt_regs, rbx) / WORD_BYTES],
         });
     }
     registers_at_kernel_entry(leaf)

@@ -3,7 +3,6 @@
 //   return  in_r11: the return address is in r11 and not on the stack (default)
 //   vfork   vfork of the C library, whose return address is in rdi while the kernel runs
 //   signal  caml_like > leaf: the augmentation `S` of .cfi_signal_frame with ordinary rules (as in the runtime of OCaml 5)
-#define _GNU_SOURCE
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

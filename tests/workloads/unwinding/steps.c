@@ -20,14 +20,16 @@ static int descend(int depth) {
     char buffer[depth * 16 + 16];
     memset(buffer, depth, sizeof buffer);
     if (depth == 0) {
-        longjmp(checkpoint, buffer[0] + 1);
+        if (text[0] != 0)
+            longjmp(checkpoint, buffer[0] + 1);
+        return buffer[0];
     }
     return descend(depth - 1) + buffer[depth];
 }
 
 int main(void) {
-    unsigned state = 1;
-    size_t length = 0;
+    static unsigned state = 1;
+    static size_t length = 0;
     for (int round = 0; round < 40; round++) {
         for (int index = 0; index < ELEMENTS; index++) {
             state = state * 1103515245u + 12345u;
