@@ -206,6 +206,7 @@ impl Golden {
             Reason::NoPhpMap,
             Reason::NoRubyMap,
             Reason::NoLuaJitMap,
+            Reason::JitCodeReplaced,
         ];
         let reasons = Reason::ALL.iter().filter(|reason| !later.contains(reason));
         let unnamed = reasons.map(|&reason| {

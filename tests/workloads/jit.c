@@ -7,6 +7,7 @@
  *   upper      addresses as 00007F12...
  *   again      wrong names first, then the right ones: later lines replace earlier ones
  *   none       there is no map
+ *   replacing  code_of_odd and code_of_even in turns, from run_odd and run_even: a new line each 300 ms replaces the one before
  * and, as malicious targets do,
  *   names      names with ';', a terminal's escapes and bytes that are not UTF-8
  *   longline   a line of one megabyte before the right ones
@@ -133,6 +134,28 @@ static void write_map(const char *code, const char *look) {
     fclose(map);
 }
 
+static void run_odd(function *code) { code(varied(25000)); }
+
+static void run_even(function *code) { code(varied(25000)); }
+
+/* The line is there before its code runs. */
+static void run_replacing(const char *code) {
+    int is_odd = 0;
+    double until_seconds = 0;
+    while (goes_on()) {
+        if (now_seconds() >= until_seconds) {
+            is_odd = !is_odd;
+            FILE *map = fopen(map_path, "a");
+            if (map == NULL)
+                exit(1);
+            write_line(map, "%lx %zx %s\n", code, is_odd ? "code_of_odd" : "code_of_even");
+            fclose(map);
+            until_seconds = now_seconds() + 0.3;
+        }
+        (is_odd ? run_odd : run_even)((function *)code);
+    }
+}
+
 static void run(const char *code) {
     function *hot = (function *)code, *cold = (function *)(code + COLD_OFFSET);
     while (goes_on())
@@ -147,6 +170,9 @@ int main(int argc, char **argv) {
     const char *code = generate(argc > 3 ? argv[3] : "anonymous");
     write_map(code, argc > 2 ? argv[2] : "lower");
     ready(argc, argv);
-    run(code);
+    if (argc > 2 && strcmp(argv[2], "replacing") == 0)
+        run_replacing(code);
+    else
+        run(code);
     return 0;
 }

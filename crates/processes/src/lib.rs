@@ -40,6 +40,7 @@
 //! * [`kubernetes`]: pods, and the names of their containers
 
 mod address_space;
+mod ancestors;
 mod capture;
 pub mod cgroup;
 mod confined_open;
@@ -71,6 +72,7 @@ mod table;
 mod time_ordered;
 
 pub use address_space::AddressSpace;
+pub use ancestors::Ancestor;
 pub use error::{FindError, LookupError};
 pub use file_version::FileVersion;
 pub use mapped_files::{MappedFile, MappedFiles, MappingOwner, OpenError};

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use profiler_addresses::RuntimeAddress;
 
 use crate::{
-    AddressSpace, Backing, LookupError, Mapping, Status, kubernetes::ContainerNames,
+    AddressSpace, Backing, LookupError, Mapping, Status, ancestors::SeenFork, kubernetes::ContainerNames,
     root_directory::RootDirectory, table::Watch,
 };
 
@@ -30,6 +30,8 @@ pub struct Process {
     pub(crate) completeness: Completeness,
     /// The process that forked it.
     pub(crate) parent: Option<ProcessKey>,
+    /// The forks since the last exec that the session saw, the latest first.
+    pub(crate) forks: Vec<SeenFork>,
     /// Time of the fork or exec, `CLOCK_MONOTONIC`; 0 when the profiler did not see it.
     pub(crate) since_ns: u64,
     /// Time of the last thread's exit or the next exec, `CLOCK_MONOTONIC`.

@@ -53,6 +53,11 @@ impl ProcessReader {
         Self { now_ns, ..Self::new(proc) }
     }
 
+    /// Where processes are read.
+    pub(crate) fn proc(&self) -> &ProcFs {
+        &self.proc
+    }
+
     /// `CLOCK_MONOTONIC` now.
     pub(crate) fn now_ns(&self) -> u64 {
         (self.now_ns)()
@@ -96,7 +101,7 @@ impl ProcessReader {
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
             program: program_name(executable.as_deref(), comm, command_line),
             executable,
-            environment: self.jit_directories(pid, &environment),
+            environment: read_jit_directories(&self.proc, pid, &environment),
             #[cfg(feature = "pods")]
             service_name: service_name_of(&environment),
             #[cfg(not(feature = "pods"))]
@@ -106,18 +111,6 @@ impl ProcessReader {
             container,
             root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),
         })
-    }
-
-    /// The variables with the directories of JIT files. A relative one is below the working directory.
-    fn jit_directories(&self, pid: u32, environment: &[u8]) -> Vec<u8> {
-        let variables = jit_directory_variables(environment);
-        if jit_directories::are_absolute(&variables) {
-            return variables;
-        }
-        match self.proc.working_directory(pid) {
-            Ok(directory) => jit_directories::made_absolute(&variables, &directory),
-            Err(_) => variables,
-        }
     }
 
     #[cfg(feature = "pods")]
@@ -131,12 +124,12 @@ impl ProcessReader {
     }
 
     fn status(&self, pid: u32) -> Result<Status, LookupError> {
-        Status::parse(&self.text(pid, "status")?).ok_or(LookupError::NotReadable)
+        read_status(&self.proc, pid)
     }
 
     /// The start time, clock ticks since boot.
     fn start_ticks(&self, pid: u32) -> Result<u64, LookupError> {
-        status::parse_start_ticks(&self.text(pid, "stat")?).ok_or(LookupError::NotReadable)
+        read_start_ticks(&self.proc, pid)
     }
 
     fn comm(&self, pid: u32) -> Option<String> {
@@ -153,11 +146,50 @@ impl ProcessReader {
         }
         Ok(AddressSpace::from_snapshot(maps::parse_executable(&text)))
     }
+}
 
-    fn text(&self, pid: u32, entry: &str) -> Result<String, LookupError> {
-        let bytes = self.proc.read(pid, entry).map_err(|error| LookupError::from_io(&error))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// The attributes of a process by which its files about JIT code are found. It is in no table.
+pub(crate) fn read_identity(proc: &ProcFs, pid: u32) -> Option<Identity> {
+    let start_ticks = read_start_ticks(proc, pid).ok()?;
+    let environment = proc.read(pid, "environ").unwrap_or_default();
+    Some(Identity {
+        status: read_status(proc, pid).ok()?,
+        start_ticks,
+        started_unix_ns: status::ticks_to_unix_ns(start_ticks),
+        executable: proc.executable(pid).ok(),
+        program: None,
+        environment: read_jit_directories(proc, pid, &environment),
+        service_name: None,
+        unit: None,
+        container: cgroup::container_id_of(&proc.read(pid, "cgroup").unwrap_or_default()),
+        kubernetes: None,
+        root: proc.root(pid).ok().map(Arc::new),
+    })
+}
+
+/// The variables with the directories of JIT files. A relative one is below the working directory.
+fn read_jit_directories(proc: &ProcFs, pid: u32, environment: &[u8]) -> Vec<u8> {
+    let variables = jit_directory_variables(environment);
+    if jit_directories::are_absolute(&variables) {
+        return variables;
     }
+    match proc.working_directory(pid) {
+        Ok(directory) => jit_directories::made_absolute(&variables, &directory),
+        Err(_) => variables,
+    }
+}
+
+fn read_status(proc: &ProcFs, pid: u32) -> Result<Status, LookupError> {
+    Status::parse(&read_text(proc, pid, "status")?).ok_or(LookupError::NotReadable)
+}
+
+fn read_start_ticks(proc: &ProcFs, pid: u32) -> Result<u64, LookupError> {
+    status::parse_start_ticks(&read_text(proc, pid, "stat")?).ok_or(LookupError::NotReadable)
+}
+
+fn read_text(proc: &ProcFs, pid: u32, entry: &str) -> Result<String, LookupError> {
+    let bytes = proc.read(pid, entry).map_err(|error| LookupError::from_io(&error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.

@@ -512,6 +512,7 @@ mod tests {
             space: AddressSpace::from_snapshot(Vec::new()),
             completeness: Completeness::All,
             parent: None,
+            forks: Vec::new(),
             since_ns: 0,
             until_ns: None,
             threads: None,

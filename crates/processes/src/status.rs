@@ -3,6 +3,8 @@
 #[cfg(fuzzing)]
 use crate::Stat;
 
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// Ids and state of a process, from `/proc/PID/status` (proc_pid_status(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -54,14 +56,33 @@ pub(crate) fn parse_start_ticks(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(FIELDS_AFTER_NAME)?.parse().ok()
 }
 
+/// The process id of the parent: field 4 of `/proc/PID/stat`.
+pub(crate) fn parse_parent(stat: &str) -> Option<u32> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(4 - 3)?.parse().ok()
+}
+
+/// The address at which the stack of the first thread begins: field 28 of `/proc/PID/stat`. An exec chooses it at random, a fork
+/// keeps it. 0 without the permission to read it.
+pub(crate) fn parse_stack_start(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(28 - 3)?.parse().ok()
+}
+
+/// `CLOCK_MONOTONIC`, and nanoseconds since 1970-01-01 UTC, at the same moment.
+pub(crate) fn now() -> (u64, u64) {
+    (now_of(rustix::time::ClockId::Monotonic), now_of(rustix::time::ClockId::Realtime))
+}
+
+fn now_of(clock: rustix::time::ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
 /// Converts clock ticks since boot to nanoseconds since 1970-01-01 UTC.
 pub(crate) fn ticks_to_unix_ns(ticks_since_boot: u64) -> u64 {
-    const NS_PER_S: u64 = 1_000_000_000;
-    let now = |clock| {
-        let now = rustix::time::clock_gettime(clock);
-        u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
-    };
-    let booted = now(rustix::time::ClockId::Realtime).saturating_sub(now(rustix::time::ClockId::Boottime));
+    let booted =
+        now_of(rustix::time::ClockId::Realtime).saturating_sub(now_of(rustix::time::ClockId::Boottime));
     let tick_ns = NS_PER_S / rustix::param::clock_ticks_per_second().max(1);
     booted.saturating_add(ticks_since_boot.saturating_mul(tick_ns))
 }
@@ -87,6 +108,14 @@ mod tests {
 
     const STATUS: &str = "Name:\tdotnet\nState:\tS (sleeping)\nTgid:\t1019\nPid:\t1021\nUid:\t0\t100000\t0\t0\n\
                           NStgid:\t1019\t7\t1\nVmSize:\t  1000 kB\nThreads:\t3\n";
+
+    #[test]
+    fn the_parent_and_the_stack_are_found_after_a_name_with_parentheses() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let stat = format!("1 (a) R 9 (b) S {}", fields.join(" "));
+        assert_eq!((parse_parent(&stat), parse_stack_start(&stat)), (Some(4), Some(28)));
+        assert_eq!((parse_parent("1 (a"), parse_stack_start("1 (a) S 1 2")), (None, None));
+    }
 
     #[test]
     fn the_innermost_pid_is_the_last_one() {

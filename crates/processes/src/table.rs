@@ -113,6 +113,11 @@ impl ProcessTable {
         self.processes.values().filter(|process| !process.has_ended())
     }
 
+    /// Where processes are read.
+    pub(crate) fn proc(&self) -> &ProcFs {
+        self.reader.proc()
+    }
+
     /// Whether an event refers to a process that passes the filter.
     pub fn is_relevant(&self, event: &SidebandEvent) -> bool {
         self.targets.concerns(event)
@@ -246,10 +251,11 @@ impl ProcessTable {
             self.add_earliest(parent, "");
         }
         let Some(parent) = self.latest(parent) else { return };
-        let (parent, comm) = (parent.key, parent.comm.clone());
+        let (parent, comm, forks) = (parent.key, parent.comm.clone(), parent.forks_of_child(time_ns));
         let key = self.begin(pid, &comm, time_ns);
         if let Some(process) = self.processes.get_mut(&key) {
             process.parent = Some(parent);
+            process.forks = forks;
         }
         self.copy_mappings(parent, key);
         self.watch_child(pid, parent);
@@ -335,6 +341,7 @@ impl ProcessTable {
             space: AddressSpace::default(),
             completeness: Completeness::Unread,
             parent: None,
+            forks: Vec::new(),
             since_ns,
             until_ns: None,
             threads: None,

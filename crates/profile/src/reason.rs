@@ -87,6 +87,8 @@ pub enum Reason {
     NoLuaJitMap,
     /// JIT code from before the first event of a runtime that unloads methods: which one was at the address is unknown.
     JitCodeUnloaded,
+    /// JIT code at an address whose code was replaced at about the time of the sample: which one was there is unknown.
+    JitCodeReplaced,
 }
 
 impl Reason {
@@ -129,6 +131,7 @@ impl Reason {
         Self::NoRubyMap,
         Self::NoLuaJitMap,
         Self::JitCodeUnloaded,
+        Self::JitCodeReplaced,
     ];
 }
 
@@ -163,6 +166,7 @@ impl fmt::Display for Reason {
             Self::JitMapRefused => "JIT code with an untrusted perf map",
             Self::NoJitEntry => "JIT code without an entry at the address",
             Self::JitCodeUnloaded => "JIT code that the runtime may have unloaded since",
+            Self::JitCodeReplaced => "JIT code at an address whose code was replaced at about that time",
             Self::RuntimeStub => "a stub of the .NET runtime",
             Self::NotResponding => "a file or process that did not respond in time",
             Self::RuntimeRefused => "JIT code of a runtime with an untrusted socket",

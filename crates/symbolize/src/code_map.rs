@@ -175,6 +175,17 @@ impl<T> CodeMap<T> {
         (has_range && other_pieces.next().is_none()).then_some(entry)
     }
 
+    /// The newest entries in `start..start + size`.
+    pub(crate) fn newest_in(&self, start: u64, size: u64) -> impl Iterator<Item = &Entry<T>> {
+        let before_end = self.pieces.range(..start.saturating_add(size.max(1))).rev();
+        let newest = before_end.map(|(piece, version)| (*piece, self.entry(*version)));
+        // Only the first piece before the start can extend over it.
+        let until_start = newest.scan(false, move |is_done, (piece, entry)| {
+            (!std::mem::replace(is_done, piece <= start)).then_some(entry)
+        });
+        until_start.filter(move |entry| entry.covered_end() > start)
+    }
+
     /// The newest entry that starts at `start`.
     pub(crate) fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);

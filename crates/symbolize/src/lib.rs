@@ -144,6 +144,8 @@ pub struct Symbolizer {
     modules: Modules,
     kernel: KernelSymbolizer,
     jit: HashMap<ProcessKey, JitNames>,
+    /// The JIT code of processes that forked others, by process id and start time.
+    jit_of_ancestors: HashMap<(u32, u64), JitNames>,
     runtime_memory: HashMap<ProcessKey, RuntimeMemory>,
     /// For the events of all runtimes together.
     event_budget: MemoryBudget,
@@ -193,6 +195,7 @@ impl Symbolizer {
             modules,
             kernel,
             jit: HashMap::new(),
+            jit_of_ancestors: HashMap::new(),
             runtime_memory: HashMap::new(),
             event_budget: MemoryBudget::default(),
             events: EventSources::default(),
@@ -325,9 +328,8 @@ impl Symbolizer {
     /// are tried again.
     pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
         self.events.retire_ended(&is_retained);
-        self.jit.retain(|process, _| is_retained(*process));
         self.runtime_memory.retain(|process, _| is_retained(*process));
-        self.jit.values_mut().for_each(|names| names.retire_replaced(from_ns));
+        self.retire_jit_names(from_ns, &is_retained);
         self.modules.end_interval();
     }
 

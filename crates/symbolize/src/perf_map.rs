@@ -2,10 +2,13 @@
 //!
 //! A line is `START SIZE NAME`, with hexadecimal numbers with or without `0x` (Linux,
 //! tools/perf/Documentation/jit-interface.txt). Runtimes reuse addresses and remove no lines, so later lines take
-//! precedence. Lines have no time: a line was written between the poll before and the poll that read it.
+//! precedence. Lines have no time: a line was written between the poll before and the poll that read it. Where it replaced
+//! other code, which of both was at the address between the two polls is unknown.
+
+use std::{collections::VecDeque, ops::Range};
 
 use crate::{
-    code_map::{CodeMap, InsertError},
+    code_map::{CodeMap, Entry, InsertError},
     hexadecimal::parse_hexadecimal,
     names::{Name, Names},
 };
@@ -13,20 +16,50 @@ use crate::{
 /// Length of the longest line. The names of longer lines are truncated.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
+/// Polls whose times are kept to tell code that existed at a time from code that may have existed.
+const MAX_POLLS: usize = 1024;
+
+/// The name of code while it is unknown which of several lines applies.
+const REPLACED: Name = Name { offset: u32::MAX, length: 0 };
+
 /// The code in a perf map that is read while it grows.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
+    /// Code that replaces other code has an entry with the name [`REPLACED`] for the time between two polls.
     code: CodeMap<Name>,
     names: Names,
+    /// The lines of the current poll that replace other code.
+    replacing: Vec<Replacing>,
+    /// The times between which the lines of a poll were written, the last poll first.
+    polls: VecDeque<Range<u64>>,
     /// The beginning of an incomplete line, at most [`MAX_LINE_BYTES`].
     partial_line: Vec<u8>,
     malformed_lines: u64,
     truncated: bool,
 }
 
+/// Code that replaces other code at the end of the poll.
+#[derive(Debug)]
+struct Replacing {
+    start: u64,
+    size: u64,
+    name: Name,
+}
+
+/// The code at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MappedCode<'a> {
+    /// `None` where it is unknown which of several lines applies.
+    pub(crate) name: Option<&'a str>,
+    /// The earliest time at which it may exist (`CLOCK_MONOTONIC`).
+    pub(crate) exists_from_ns: u64,
+    /// Whether it certainly existed at the time of the lookup.
+    pub(crate) is_certain: bool,
+}
+
 impl PerfMap {
     /// Decodes the next bytes of the file, which were written after `written_after_ns` (`CLOCK_MONOTONIC`). Their code may
-    /// exist from that time on.
+    /// exist from that time on, unless it replaces other code: that exists from [`end_poll`](Self::end_poll) on.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after_ns: u64) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -42,15 +75,34 @@ impl PerfMap {
         self.append_partial(bytes);
     }
 
+    /// Ends a poll. All bytes since the last one were written between two times (`CLOCK_MONOTONIC`).
+    pub(crate) fn end_poll(&mut self, written_ns: Range<u64>) {
+        for Replacing { start, size, name } in std::mem::take(&mut self.replacing) {
+            self.insert(start, size, written_ns.end, name);
+        }
+        self.polls.truncate(MAX_POLLS);
+        self.polls.push_front(written_ns);
+    }
+
     /// Begins a new file. The code decoded so far stays valid for the time before.
     pub(crate) fn restart(&mut self) {
         self.partial_line.clear();
     }
 
-    /// The name of the code at `address` at `time_ns`, and the earliest time at which it may exist.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<(&str, u64)> {
+    /// The code at `address` at `time_ns`.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<MappedCode<'_>> {
         let entry = self.code.lookup(address, time_ns)?;
-        Some((self.names.get(entry.payload), entry.exists_from_ns))
+        let exists_from_ns = entry.exists_from_ns;
+        let name = (entry.payload != REPLACED).then(|| self.names.get(entry.payload));
+        let is_certain =
+            name.is_some() && exists_from_ns <= time_ns && !self.is_being_written(entry, time_ns);
+        Some(MappedCode { name, exists_from_ns, is_certain })
+    }
+
+    /// Whether the line of an entry may have been written after a time.
+    fn is_being_written(&self, entry: &Entry<Name>, time_ns: u64) -> bool {
+        let index = self.polls.partition_point(|poll| poll.start >= entry.exists_from_ns);
+        self.polls.get(index).is_some_and(|poll| entry.exists_from_ns < poll.end && time_ns < poll.end)
     }
 
     /// See [`CodeMap::epoch`].
@@ -72,13 +124,17 @@ impl PerfMap {
     pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
-            self.code = self.code.retained(before_ns, |name| self.names.push(names.get(*name).as_bytes()));
+            self.code = self.code.retained(before_ns, |name| match *name {
+                REPLACED => Some(REPLACED),
+                name => self.names.push(names.get(name).as_bytes()),
+            });
         }
     }
 
     /// The memory of the code and the names.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.code.memory_bytes() + self.names.memory_bytes()
+        let replacing = size_of_val(&self.replacing[..]);
+        self.code.memory_bytes() + self.names.memory_bytes() + replacing
     }
 
     fn append_partial(&mut self, bytes: &[u8]) {
@@ -94,16 +150,35 @@ impl PerfMap {
         if self.is_repeated(start, size, name) {
             return;
         }
-        let exists_from_ns = written_after_ns.saturating_add(1);
+        let replaces = self.replaces(start, size, name);
         let Some(name) = self.names.push(name) else {
             self.truncated = true;
             return;
         };
-        match self.code.insert(start, size, exists_from_ns, name) {
+        let exists_from_ns = written_after_ns.saturating_add(1);
+        let first_name = if replaces { REPLACED } else { name };
+        if self.insert(start, size, exists_from_ns, first_name) && replaces {
+            self.replacing.push(Replacing { start, size, name });
+        }
+    }
+
+    /// Returns whether the code was inserted.
+    fn insert(&mut self, start: u64, size: u64, exists_from_ns: u64, name: Name) -> bool {
+        let inserted = self.code.insert(start, size, exists_from_ns, name);
+        match inserted {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_lines += 1,
             Err(InsertError::Full) => self.truncated = true,
         }
+        inserted.is_ok()
+    }
+
+    /// Whether a line replaces code with another name.
+    fn replaces(&self, start: u64, size: u64, name: &[u8]) -> bool {
+        let is_other = |entry: &Entry<Name>| {
+            entry.payload == REPLACED || self.names.get(entry.payload).as_bytes() != name
+        };
+        self.code.newest_in(start, size).any(is_other)
     }
 
     /// Whether the newest entry at the address is the same. A runtime whose perf map is enabled again writes all its methods
@@ -147,6 +222,8 @@ pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = 
     whole.feed(&[first, second].concat(), 0);
     parts.feed(first, 0);
     parts.feed(second, 0);
+    whole.end_poll(0..0);
+    parts.end_poll(0..0);
     assert_eq!(format!("{whole:?}"), format!("{parts:?}"));
     for address in addresses {
         assert_eq!(whole.lookup(address, 1), parts.lookup(address, 1));
@@ -160,11 +237,12 @@ mod tests {
     fn map(text: impl AsRef<[u8]>) -> PerfMap {
         let mut map = PerfMap::default();
         map.feed(text.as_ref(), 0);
+        map.end_poll(0..0);
         map
     }
 
     fn name(map: &PerfMap, address: u64, time_ns: u64) -> Option<&str> {
-        map.lookup(address, time_ns).map(|(name, _)| name)
+        map.lookup(address, time_ns)?.name
     }
 
     #[test]
@@ -224,16 +302,37 @@ mod tests {
         let mut map = map("10 8 ab");
         assert_eq!(name(&map, 0x10, 1), None);
         map.feed(b"cd\n", 5);
+        map.end_poll(0..6);
         assert_eq!(name(&map, 0x10, 6), Some("abcd"));
     }
 
     #[test]
-    fn code_may_exist_from_the_poll_before_it_was_read_on() {
-        let mut map = map("100 10 old\n");
-        map.feed(b"100 10 new\n", 1000);
-        assert_eq!(name(&map, 0x100, 1000), Some("old"));
-        assert_eq!(name(&map, 0x100, 1001), Some("new"));
-        assert_eq!([0, 1000, 1001, 5000].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1]);
+    fn code_between_two_polls_is_unknown_where_it_was_replaced() {
+        let mut map = map("100 10 old\n200 10 stays\n");
+        map.feed(b"100 10 new\n300 10 first\n", 1000);
+        map.end_poll(1000..2000);
+        let names = |address, times: [u64; 4]| times.map(|time_ns| name(&map, address, time_ns));
+        assert_eq!(names(0x100, [1000, 1001, 1999, 2000]), [Some("old"), None, None, Some("new")]);
+        assert_eq!(names(0x200, [0, 1001, 1999, 2000]), [Some("stays"); 4]);
+        assert_eq!(names(0x300, [0, 1001, 1999, 2000]), [Some("first"); 4]);
+        let is_certain = |time_ns| map.lookup(0x300, time_ns).unwrap().is_certain;
+        assert_eq!([1000, 1001, 1999, 2000].map(is_certain), [false, false, false, true]);
+        assert_eq!([0, 1000, 1001, 1999, 2000].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn lines_of_the_first_poll_apply_from_the_time_at_which_the_file_was_complete() {
+        let mut map = PerfMap::default();
+        map.feed(b"100 10 a\n100 10 b\n100 10 a\n200 10 other\n180 100 over it\n300 10 only\n", 0);
+        map.end_poll(0..500);
+        let names = |address| [0, 499, 500].map(|time_ns| name(&map, address, time_ns));
+        assert_eq!(names(0x100), [None, None, Some("a")]);
+        assert_eq!(names(0x200), [None, None, Some("over it")]);
+        assert_eq!(names(0x300), [Some("only"); 3]);
+        assert!(
+            map.lookup(0x100, 0).is_some_and(|code| code.name.is_none()),
+            "there is code, without a name"
+        );
     }
 
     #[test]
@@ -243,6 +342,7 @@ mod tests {
         map.feed(b"400 1", 10);
         map.restart();
         map.feed(text.as_bytes(), 20);
+        map.end_poll(0..30);
         assert_eq!(map.code.len(), 3);
         assert_eq!(map.epoch(u64::MAX), 0);
         assert_eq!(map.malformed_lines(), 0);
@@ -256,6 +356,7 @@ mod tests {
             let mut parts = PerfMap::default();
             parts.feed(&text[..split], 0);
             parts.feed(&text[split..], 0);
+            parts.end_poll(0..0);
             for address in 0..0x40 {
                 assert_eq!(parts.lookup(address, 1), whole.lookup(address, 1), "{split} {address:#x}");
             }
@@ -274,6 +375,7 @@ mod tests {
             map.feed(line.as_bytes(), round);
             let start = random.u64(0..line.len() as u64) as usize;
             map.feed(&line.as_bytes()[start..], round);
+            map.end_poll(round..round + 2);
         }
         for address in 0..(1 << 12) {
             for time_ns in [0, 500, 1_000, u64::MAX] {

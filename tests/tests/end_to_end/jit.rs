@@ -43,6 +43,21 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
     }
 }
 
+#[test]
+fn replaced_code_has_no_name_of_other_code() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start_with("jit", &["600", "replacing"]);
+    let profile = sample(sample_pid(workload.pid()), 4 * SAMPLES);
+    let stacks = FoldedStacks::from_profile(&profile);
+    for (caller, own, other) in
+        [("run_odd", "code_of_odd", "code_of_even"), ("run_even", "code_of_even", "code_of_odd")]
+    {
+        let named = |code| stacks.count(|stack| stack.has_chain(&["main", "run_replacing", caller, code]));
+        assert_eq!(named(other), 0, "{stacks:#?}");
+        assert!(named(own) > 0, "{stacks:#?}");
+    }
+}
+
 /// Erlang, QEMU and wasmtime compile into memory files, others into shared memory.
 #[test]
 fn jit_code_in_files_is_symbolized_by_perf_maps() {

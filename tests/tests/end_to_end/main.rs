@@ -29,6 +29,7 @@ mod dotnet_services;
 mod findings;
 mod frequency;
 mod hostile_names;
+mod inherited_jit;
 mod jit;
 mod kernel_addresses;
 mod leftovers;

@@ -98,6 +98,7 @@ codes! {
         NoPhpMap = 35,
         NoRubyMap = 36,
         NoLuaJitMap = 37,
+        JitCodeReplaced = 38,
     }
     StackEnd {
         Root = 1,

@@ -2,12 +2,16 @@
 //!
 //! The file belongs to the target. It is never mapped into memory, and every read has a limit.
 
-use std::{fs::File, io, path::PathBuf, sync::Arc};
+use std::{fs::File, io, ops::Range, path::PathBuf, sync::Arc};
 
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
-use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
+use rustix::{
+    fs::{AtFlags, Statx, StatxFlags, makedev, statx},
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -20,6 +24,9 @@ const TAIL_BYTES: usize = 64;
 /// Tolerance of the comparison of file times with the start of the process: the latter is known in clock ticks since
 /// boot, and file times have the resolution of a tick.
 const START_TOLERANCE_NS: i128 = 2_000_000_000;
+
+/// The time of a file can be so much earlier than the write: it has the resolution of a tick.
+const FILE_TIME_RESOLUTION_NS: i128 = 10_000_000;
 
 /// The process that must have written a file.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +47,8 @@ pub(super) struct FileAccess<'a> {
 pub(super) trait FileDecoder {
     /// Decodes the next bytes, which were written after `written_after_ns` (`CLOCK_MONOTONIC`).
     fn feed(&mut self, bytes: &[u8], written_after_ns: u64);
+    /// Ends a poll. All bytes since the last one were written between two times.
+    fn end_poll(&mut self, written_ns: Range<u64>);
     /// Resets the decoder: the next bytes are the beginning of a file.
     fn restart(&mut self);
 }
@@ -105,11 +114,11 @@ impl FileFollower {
             return false;
         }
         let replacement = self.open_replacement(access);
-        let mut more = self.read(access.budget, now_ns, decoder);
+        let mut more = self.read(access, now_ns, decoder);
         if let Some(replacement) = replacement {
             decoder.restart();
             self.open = Some(replacement);
-            more = self.read(access.budget, now_ns, decoder);
+            more = self.read(access, now_ns, decoder);
         }
         if self.open.is_none() {
             self.caught_up_ns = now_ns;
@@ -133,7 +142,17 @@ impl FileFollower {
         }
     }
 
-    fn read(&mut self, budget: &WorkBudget, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
+    fn read(&mut self, access: FileAccess<'_>, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
+        let (after_ns, before_bytes) = (self.caught_up_ns, self.total_bytes);
+        let more = self.read_chunks(access.budget, now_ns, decoder);
+        if self.total_bytes > before_bytes {
+            let until_ns = self.written_until_ns(access.owner, after_ns, now_ns);
+            decoder.end_poll(after_ns..until_ns);
+        }
+        more
+    }
+
+    fn read_chunks(&mut self, budget: &WorkBudget, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
         let Some(open) = &mut self.open else { return false };
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut poll_bytes = 0;
@@ -172,6 +191,22 @@ impl FileFollower {
         }
         true
     }
+
+    /// The time by which the bytes that were read were written. Those of the first poll of a capture have no time.
+    fn written_until_ns(&self, owner: FileOwner, after_ns: u64, now_ns: u64) -> u64 {
+        let is_live = owner.started_unix_ns > 0;
+        let Some(open) = self.open.as_ref().filter(|_| is_live) else {
+            return if after_ns == 0 { 0 } else { now_ns };
+        };
+        let now = |clock| {
+            let now = clock_gettime(clock);
+            i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+        };
+        let (now_ns, now_unix_ns) = (now(ClockId::Monotonic), now(ClockId::Realtime));
+        let modified = status_of(&open.file).map_or(i128::MAX, |status| modified_unix_ns(&status));
+        let since_ns = now_unix_ns.saturating_sub(modified).saturating_sub(FILE_TIME_RESOLUTION_NS).max(0);
+        u64::try_from(now_ns - since_ns).unwrap_or(0)
+    }
 }
 
 impl OpenFile {
@@ -183,15 +218,11 @@ impl OpenFile {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Some(Reason::NotResponding),
             _ => Some(Reason::JitMapRefused),
         })?;
-        // A file system in user space is not asked.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let status = statx(&file, "", flags, StatxFlags::BASIC_STATS);
-        let status = status.map_err(|_| Some(Reason::FileNotReadable))?;
+        let status = status_of(&file).map_err(|_| Some(Reason::FileNotReadable))?;
         // Agents with root write files for other processes. A file that only root can read is not for the process.
         let trusted_owner =
             status.stx_uid == owner.uid || (status.stx_uid == 0 && status.stx_mode & 0o004 != 0);
-        let modified_unix_ns =
-            i128::from(status.stx_mtime.tv_sec) * 1_000_000_000 + i128::from(status.stx_mtime.tv_nsec);
+        let modified_unix_ns = modified_unix_ns(&status);
         if !trusted_owner || modified_unix_ns + START_TOLERANCE_NS < i128::from(owner.started_unix_ns) {
             return Err(Some(Reason::JitMapRefused));
         }
@@ -223,6 +254,16 @@ impl OpenFile {
     }
 }
 
+/// Attributes of a file. A file system in user space is not asked.
+fn status_of(file: &File) -> Result<Statx, Errno> {
+    statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)
+}
+
+/// When a file was written last, nanoseconds since 1970-01-01 UTC.
+fn modified_unix_ns(status: &Statx) -> i128 {
+    i128::from(status.stx_mtime.tv_sec) * 1_000_000_000 + i128::from(status.stx_mtime.tv_nsec)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{io::Write, path::Path};
@@ -239,6 +280,8 @@ mod tests {
         fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
             self.0.push((bytes.to_vec(), written_after_ns));
         }
+
+        fn end_poll(&mut self, _written_ns: Range<u64>) {}
 
         fn restart(&mut self) {
             self.1 += 1;
@@ -404,6 +447,8 @@ mod tests {
             fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
                 self.0 += bytes.len() as u64;
             }
+
+            fn end_poll(&mut self, _written_ns: Range<u64>) {}
 
             fn restart(&mut self) {}
         }

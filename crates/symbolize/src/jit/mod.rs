@@ -4,12 +4,14 @@
 //! as they grow.
 
 mod follow;
+mod inherited;
 mod paths;
 mod symbolizer;
 mod tenant_limits;
 
 use std::{
     fs::File,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,15 +22,18 @@ use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
 use profiler_processes::{Backing, ProcFs, Process, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, LanguageRuntime, Reason, SymbolSource};
 
-use self::follow::{FileAccess, FileDecoder, FileFollower, FileOwner};
 #[cfg(fuzzing)]
 pub use self::paths::check_kept;
 pub use self::symbolizer::RequestedMethods;
+use self::{
+    follow::{FileAccess, FileDecoder, FileFollower, FileOwner},
+    inherited::Inheritance,
+};
 use crate::{
     RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
-    perf_map::PerfMap,
+    perf_map::{MappedCode, PerfMap},
     symbol::{Function, Symbolized},
 };
 
@@ -70,6 +75,8 @@ pub(crate) struct JitNames {
     runtime: Option<RuntimeNames>,
     /// The runtime to which the mapped files belong.
     language: Option<LanguageRuntime>,
+    /// The processes whose code it has from forks.
+    inheritance: Inheritance,
     /// Whether the memory limit was reached. No more is read then.
     is_full: bool,
     /// Whether the files have more than there was time to read.
@@ -133,6 +140,7 @@ impl JitNames {
             jit_dump_name,
             runtime,
             language: None,
+            inheritance: Inheritance::default(),
             is_full: false,
             is_behind: false,
         }
@@ -191,31 +199,61 @@ impl JitNames {
     ///
     /// Jitdumps have exact times and lines, so they take precedence, then the runtime's events, which have exact times.
     /// A perf map takes precedence if it names other code that was certainly written later.
-    pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<Symbolized, Reason> {
-        let dump = self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns));
+    pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<FoundCode, Reason> {
         let method = self.runtime.as_ref().and_then(|runtime| runtime.methods.lookup(address.0, time_ns));
-        let map = self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns));
         let is_unloaded =
             self.runtime.as_ref().is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, time_ns));
         // A map has the method that came later, too.
-        let map = map.filter(|(_, from_ns)| !is_unloaded || *from_ns <= time_ns);
-        match (dump, method, map) {
-            (Some(symbol), _, Some((name, from_ns)))
-                if from_ns > symbol.exists_from_ns && name != symbol.name =>
+        let map = self.map_lookup(address, time_ns);
+        let map = map.filter(|code| !is_unloaded || code.exists_from_ns <= time_ns);
+        let from_files = combined(self.dump_lookup(address, time_ns), map, time_ns);
+        match (method, from_files) {
+            (Some(method), Some(Ok(code)))
+                if code.symbolized.source == SymbolSource::JitDump || code.is_later_than(&method) =>
             {
-                Ok(from_perf_map(name))
+                Ok(code)
             }
-            (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
-            (None, Some(method), Some((name, from_ns)))
-                if from_ns > method.exists_from_ns && normalize_name(name).name != method.name =>
-            {
-                Ok(from_perf_map(name))
+            (Some(method), _) => {
+                let exists_from_ns = method.exists_from_ns;
+                let is_certain = exists_from_ns <= time_ns;
+                Ok(FoundCode { symbolized: from_runtime(method), exists_from_ns, is_certain })
             }
-            (None, Some(method), _) => Ok(from_runtime(method)),
-            (None, None, Some((name, _))) => Ok(from_perf_map(name)),
-            (None, None, None) if is_unloaded => Err(Reason::JitCodeUnloaded),
-            (None, None, None) => Err(self.reason()),
+            (None, Some(found)) => found,
+            (None, None) if is_unloaded => Err(Reason::JitCodeUnloaded),
+            (None, None) => Err(self.reason()),
         }
+    }
+
+    /// The function whose code was at `address` at the time of a fork, by the files. `None` if they have none from before.
+    /// The fork was between two times.
+    pub(crate) fn lookup_at_fork(
+        &self,
+        address: RuntimeAddress,
+        forked_after_ns: u64,
+        forked_ns: u64,
+    ) -> Option<Result<FoundCode, Reason>> {
+        let found = self.lookup_before(address, forked_ns)?;
+        let earliest = self.lookup_before(address, forked_after_ns);
+        let names = |found: &Result<FoundCode, _>| {
+            found.as_ref().ok().map(|code: &FoundCode| code.symbolized.functions.clone())
+        };
+        let is_other = earliest.is_some_and(|earliest| names(&earliest) != names(&found));
+        Some(if is_other { Err(Reason::JitCodeReplaced) } else { found })
+    }
+
+    fn lookup_before(&self, address: RuntimeAddress, forked_ns: u64) -> Option<Result<FoundCode, Reason>> {
+        let dump = self.dump_lookup(address, forked_ns);
+        let dump = dump.filter(|symbol| symbol.exists_from_ns <= forked_ns);
+        let map = self.map_lookup(address, forked_ns);
+        combined(dump, map.filter(|code| code.exists_from_ns <= forked_ns), forked_ns)
+    }
+
+    fn dump_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<JitSymbol<'_>> {
+        self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns))
+    }
+
+    fn map_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<MappedCode<'_>> {
+        self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns))
     }
 
     /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code
@@ -323,6 +361,51 @@ impl JitNames {
     }
 }
 
+/// The function at an address.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundCode {
+    pub(crate) symbolized: Symbolized,
+    /// The earliest time at which its code may exist (`CLOCK_MONOTONIC`).
+    pub(crate) exists_from_ns: u64,
+    /// Whether its code certainly existed at the time of the lookup.
+    pub(crate) is_certain: bool,
+}
+
+impl FoundCode {
+    /// Whether it is another function than a method, written later.
+    fn is_later_than(&self, method: &RuntimeMethod) -> bool {
+        let is_other = self.symbolized.functions.first().is_none_or(|found| found.name != method.name);
+        is_other && self.exists_from_ns > method.exists_from_ns
+    }
+}
+
+/// The function by a jitdump and a perf map. `None` if neither has one.
+fn combined(
+    dump: Option<JitSymbol<'_>>,
+    map: Option<MappedCode<'_>>,
+    time_ns: u64,
+) -> Option<Result<FoundCode, Reason>> {
+    let from_map = |name, code: MappedCode<'_>| FoundCode {
+        symbolized: from_perf_map(name),
+        exists_from_ns: code.exists_from_ns,
+        is_certain: code.is_certain,
+    };
+    match (dump, map) {
+        (Some(symbol), Some(MappedCode { name: Some(name), exists_from_ns, .. }))
+            if exists_from_ns > symbol.exists_from_ns && name != symbol.name =>
+        {
+            map.map(|code| Ok(from_map(name, code)))
+        }
+        (Some(symbol), _) => Some(Ok(FoundCode {
+            symbolized: from_jit_dump(&symbol),
+            exists_from_ns: symbol.exists_from_ns,
+            is_certain: symbol.exists_from_ns <= time_ns,
+        })),
+        (None, Some(code)) => Some(code.name.map(|name| from_map(name, code)).ok_or(Reason::JitCodeReplaced)),
+        (None, None) => None,
+    }
+}
+
 /// The runtime to which the mapped files of a process belong.
 pub(crate) fn language_of(process: &Process) -> Option<LanguageRuntime> {
     // A single-file program of .NET has no file of the runtime.
@@ -391,6 +474,10 @@ impl FileDecoder for PerfMap {
         PerfMap::feed(self, bytes, written_after_ns);
     }
 
+    fn end_poll(&mut self, written_ns: Range<u64>) {
+        PerfMap::end_poll(self, written_ns);
+    }
+
     fn restart(&mut self) {
         PerfMap::restart(self);
     }
@@ -400,6 +487,8 @@ impl FileDecoder for JitDump {
     fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
         JitDump::feed(self, bytes);
     }
+
+    fn end_poll(&mut self, _written_ns: Range<u64>) {}
 
     fn restart(&mut self) {
         JitDump::restart(self);

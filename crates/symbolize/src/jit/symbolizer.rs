@@ -53,7 +53,8 @@ impl Symbolizer {
                 process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
             }
         }
-        let mut all: Vec<&mut JitNames> = self.jit.values_mut().collect();
+        self.find_ancestors(processes);
+        let mut all: Vec<_> = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut()).collect();
         tenant_limits::start_listeners(&mut all);
         tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
     }
@@ -108,7 +109,8 @@ impl Symbolizer {
 
     /// Malformed lines of perf maps, records of jitdumps, and events of runtimes.
     pub fn malformed_jit_entries(&self) -> u64 {
-        let names = self.jit.values().map(JitNames::malformed_entries).sum::<u64>();
+        let all = self.jit.values().chain(self.jit_of_ancestors.values());
+        let names = all.map(JitNames::malformed_entries).sum::<u64>();
         names + self.lost_runtime_events().malformed
     }
 
@@ -134,10 +136,18 @@ impl Symbolizer {
             {
                 log::warn!("the capture lacks the runtime methods of process {}: {error}", process.pid);
             }
-            for (path, file) in names.files() {
-                if let Err(error) = self.proc.capture_root_file(process.pid, path, file) {
-                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
-                }
+            self.capture_files(process.pid, names);
+        }
+        for ((pid, _), names) in &self.jit_of_ancestors {
+            self.capture_files(*pid, names);
+        }
+    }
+
+    #[cfg(feature = "capture")]
+    fn capture_files(&self, pid: u32, names: &JitNames) {
+        for (path, file) in names.files() {
+            if let Err(error) = self.proc.capture_root_file(pid, path, file) {
+                log::warn!("the capture lacks `{}` of process {pid}: {error}", path.display());
             }
         }
     }
@@ -149,10 +159,9 @@ impl Symbolizer {
         address: RuntimeAddress,
         time_ns: u64,
     ) -> Result<Symbolized, Reason> {
-        let names = self.jit_names(process);
-        let reason = match names.lookup(address, time_ns) {
+        let reason = match self.own_or_inherited(process, address, time_ns) {
             Ok(found) => return Ok(found),
-            Err(reason) if !names.is_stub(address, time_ns) => return Err(reason),
+            Err(reason) if !self.jit_names(process).is_stub(address, time_ns) => return Err(reason),
             Err(reason) => reason,
         };
         // In anonymous memory, where runtimes before .NET 7 have their code, it may be code of another JIT compiler.
@@ -173,7 +182,8 @@ impl Symbolizer {
     }
 
     fn receive_reports(&mut self, deadline: Instant) {
-        tenant_limits::receive_reports(&mut self.jit.values_mut().collect::<Vec<_>>(), deadline);
+        let all = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut());
+        tenant_limits::receive_reports(&mut all.collect::<Vec<_>>(), deadline);
     }
 
     fn requests_perf_maps(&self) -> bool {

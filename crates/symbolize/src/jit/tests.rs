@@ -30,8 +30,8 @@ impl Fixture {
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Result<String, Reason> {
-        let symbolized = self.names.lookup(RuntimeAddress(address), time_ns)?;
-        Ok(symbolized.functions[0].name.clone())
+        let found = self.names.lookup(RuntimeAddress(address), time_ns)?;
+        Ok(found.symbolized.functions[0].name.clone())
     }
 }
 
@@ -88,8 +88,11 @@ fn reused_addresses_of_a_growing_map_are_resolved_by_time() {
     fixture.write("tmp/perf-7.map", "1000 10 old\n1000 10 new\n");
     fixture.poll(20);
     assert_eq!(fixture.name(0x1000, 10), Ok("old".to_owned()));
-    assert_eq!(fixture.name(0x1000, 11), Ok("new".to_owned()));
-    assert_eq!([10, 11].map(|time_ns| fixture.names.epoch(time_ns)), [0, 1]);
+    for time_ns in [11, 19] {
+        assert_eq!(fixture.name(0x1000, time_ns), Err(Reason::JitCodeReplaced));
+    }
+    assert_eq!(fixture.name(0x1000, 20), Ok("new".to_owned()));
+    assert_eq!([10, 11, 19, 20].map(|time_ns| fixture.names.epoch(time_ns)), [0, 1, 1, 2]);
 }
 
 #[test]
@@ -114,7 +117,36 @@ fn a_jitdump_is_preferred_unless_the_map_names_later_code() {
     fixture.write("tmp/perf-7.map", "1000 10 from map\n1000 10 later\n");
     fixture.poll(20);
     assert_eq!(fixture.name(0x1000, 10), Ok("from dump".to_owned()));
-    assert_eq!(fixture.name(0x1000, 11), Ok("later".to_owned()));
+    assert_eq!(fixture.name(0x1000, 20), Ok("later".to_owned()));
+}
+
+#[test]
+fn a_fork_shares_the_code_from_before_it() {
+    let mut fixture = Fixture::new("");
+    fixture.write("tmp/perf-7.map", "1000 10 before\n3000 10 replaced\n");
+    fixture.write(
+        "tmp/jit-7.dump",
+        [jit_dump(5, 0x4000, "dumped"), jit_dump(30, 0x5000, "too late")[40..].to_vec()].concat(),
+    );
+    fixture.poll(10);
+    fixture.write(
+        "tmp/perf-7.map",
+        "1000 10 before\n3000 10 replaced\n2000 10 after\n1000 10 after, too\n3000 10 a\n",
+    );
+    fixture.poll(20);
+    let name = |address, forked_ns| {
+        let found = fixture.names.lookup_at_fork(RuntimeAddress(address), forked_ns, forked_ns)?;
+        Some(found.map(|found| found.symbolized.functions[0].name.clone()))
+    };
+    assert_eq!(name(0x1000, 10), Some(Ok("before".to_owned())));
+    assert_eq!(name(0x2000, 10), None, "the code came after the fork");
+    // It was written before or after the fork.
+    assert_eq!(name(0x2000, 15), Some(Ok("after".to_owned())));
+    assert_eq!(name(0x3000, 15), Some(Err(Reason::JitCodeReplaced)));
+    assert_eq!(name(0x3000, 20), Some(Ok("a".to_owned())));
+    let within = fixture.names.lookup_at_fork(RuntimeAddress(0x3000), 10, 20);
+    assert_eq!(within.map(|found| found.map(|_| ())), Some(Err(Reason::JitCodeReplaced)));
+    assert_eq!([0x4000, 0x5000].map(|address| name(address, 10)), [Some(Ok("dumped".to_owned())), None]);
 }
 
 #[test]
