@@ -28,6 +28,7 @@ mod dotnet_runtime;
 mod dotnet_services;
 mod findings;
 mod frequency;
+mod go_programs;
 mod hostile_names;
 mod inherited_jit;
 mod jit;
