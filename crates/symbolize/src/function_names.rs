@@ -73,6 +73,11 @@ impl FunctionNames {
         Self { tables, absence, ranges: None, go_table, names, runtime_functions: None }
     }
 
+    /// Demangles symbols only, and spells none as C#.
+    pub(super) fn keep_raw_symbols(&mut self) {
+        self.names = SymbolNames::default();
+    }
+
     /// Whether there is a table with more than exports.
     pub(super) fn is_complete(&self) -> bool {
         is_complete(&self.tables)

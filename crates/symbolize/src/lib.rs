@@ -33,7 +33,7 @@
 //! let process = processes.get(key).ok_or(io::ErrorKind::NotFound)?;
 //!
 //! let debug_files = Arc::new(DebugDirectories::with_host(RootDirectory::open(Path::new("/"))?));
-//! let options = NativeOptions { inlines: false, lines: false };
+//! let options = NativeOptions::default();
 //! // Addresses of the kernel are looked up in `/proc/kallsyms` only.
 //! let kernel_names = || Err(io::ErrorKind::Unsupported.into());
 //! let mut symbolizer = Symbolizer::new(proc, debug_files, options, NameStyle::default(), kernel_names);

@@ -1,5 +1,7 @@
 //! Stores many names in one allocation.
 
+use std::borrow::Cow;
+
 use profiler_binary_reader::text_of;
 
 /// Bytes of names per source. The perf maps of the largest .NET programs have 20 MB.
@@ -48,9 +50,34 @@ impl Names {
     }
 }
 
+/// A name of at most `max_bytes`. A longer one ends with a checksum of the whole, so that different names stay different.
+pub(crate) fn shortened(name: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
+    if name.len() <= max_bytes {
+        return name.into();
+    }
+    let end = format!("...{:08x}", crc32fast::hash(name));
+    let mut length = max_bytes.saturating_sub(end.len());
+    // A character of several bytes stays whole.
+    while name.get(length).is_some_and(|byte| byte & 0xc0 == 0x80) && length > 0 {
+        length -= 1;
+    }
+    [name.get(..length).unwrap_or_default(), end.as_bytes()].concat().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_that_differ_stay_different() {
+        let long = |end: &str| format!("{}{end}", "\u{e9}".repeat(50));
+        let [one, other] = ["one", "other"].map(|end| shortened(long(end).as_bytes(), 60).into_owned());
+        assert_ne!(one, other);
+        for name in [one, other] {
+            assert!(name.len() <= 60 && std::str::from_utf8(&name).is_ok(), "{name:?}");
+        }
+        assert_eq!(*shortened(b"short", 5), *b"short");
+    }
 
     #[test]
     fn names_are_returned_unchanged() {

@@ -26,6 +26,8 @@ pub struct NativeOptions {
     pub inlines: bool,
     /// File and line.
     pub lines: bool,
+    /// The symbols of NativeAOT's methods as they are, not as C#.
+    pub raw_names: bool,
 }
 
 /// An ELF file that is mapped into processes. It stays open, so that it can be symbolized after the process or the file is
@@ -170,7 +172,10 @@ impl NativeModule {
 
     /// Loads the tables. Returns whether a debug file would add names.
     fn load_tables_now(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
-        let names = FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget);
+        let mut names = FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget);
+        if options.raw_names {
+            names.keep_raw_symbols();
+        }
         let mut lacks_names = !names.is_complete();
         self.names = Some(names);
         if options.inlines || options.lines {
@@ -246,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    const BOTH: NativeOptions = NativeOptions { inlines: true, lines: true };
+    const BOTH: NativeOptions = NativeOptions { inlines: true, lines: true, raw_names: false };
 
     fn no_debug_files() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
@@ -326,7 +331,7 @@ mod tests {
         let file = go_program(go_table(GoVersion::V20, 0x1100, &[main]));
         let mut module = NativeModule::from_bytes(file.clone().bytes(), Path::new("/app/x")).unwrap();
         let mut find = |address, lines| {
-            let options = NativeOptions { inlines: false, lines };
+            let options = NativeOptions { lines, ..NativeOptions::default() };
             module.symbolize(ElfAddress(address), options, &no_debug_files())
         };
         let found = find(0x1118, true).unwrap();
@@ -419,7 +424,7 @@ mod tests {
     #[test]
     fn lines_are_independent_of_inlined_functions() {
         let (mut module, address) = open_this_program();
-        let lines = NativeOptions { lines: true, inlines: false };
+        let lines = NativeOptions { lines: true, ..NativeOptions::default() };
         let found = module.symbolize(address, lines, &no_debug_files()).unwrap();
         let [function] = &found.functions[..] else { panic!("{found:?}") };
         let (file, line) = function.location.as_ref().unwrap();
@@ -427,7 +432,7 @@ mod tests {
         let source = include_str!("native.rs").lines().nth(*line as usize - 1).unwrap();
         assert!(source.contains("black_box(inlined(value) ^ 7)"), "{source}");
 
-        let inlines = NativeOptions { lines: false, inlines: true };
+        let inlines = NativeOptions { inlines: true, ..NativeOptions::default() };
         let found = module.symbolize(address, inlines, &no_debug_files()).unwrap();
         assert!(found.functions.len() > 1);
         assert!(found.functions.iter().all(|function| function.location.is_none()));

@@ -13,7 +13,7 @@ use crate::{
     names::{Name, Names},
 };
 
-/// Length of the longest line. The names of longer lines are truncated.
+/// Length of the longest line. The names of longer lines end with a checksum of what follows.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// Polls whose times are kept to tell code that existed at a time from code that may have existed.
@@ -34,6 +34,8 @@ pub(crate) struct PerfMap {
     polls: VecDeque<Range<u64>>,
     /// The beginning of an incomplete line, at most [`MAX_LINE_BYTES`].
     partial_line: Vec<u8>,
+    /// The checksum of the bytes of the line beyond that.
+    beyond_checksum: Option<u32>,
     malformed_lines: u64,
     truncated: bool,
 }
@@ -63,11 +65,14 @@ impl PerfMap {
     pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after_ns: u64) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
-            if self.partial_line.is_empty() {
-                self.add_line(&line[..end.min(MAX_LINE_BYTES)], written_after_ns);
+            if self.partial_line.is_empty() && end <= MAX_LINE_BYTES {
+                self.add_line(line, written_after_ns);
             } else {
                 self.append_partial(line);
-                let line = std::mem::take(&mut self.partial_line);
+                let mut line = std::mem::take(&mut self.partial_line);
+                if let Some(checksum) = self.beyond_checksum.take() {
+                    line.extend(format!("...{checksum:08x}").into_bytes());
+                }
                 self.add_line(&line, written_after_ns);
             }
             bytes = rest;
@@ -87,6 +92,7 @@ impl PerfMap {
     /// Begins a new file. The code decoded so far stays valid for the time before.
     pub(crate) fn restart(&mut self) {
         self.partial_line.clear();
+        self.beyond_checksum = None;
     }
 
     /// The code at `address` at `time_ns`.
@@ -139,7 +145,13 @@ impl PerfMap {
 
     fn append_partial(&mut self, bytes: &[u8]) {
         let free_bytes = MAX_LINE_BYTES - self.partial_line.len();
-        self.partial_line.extend_from_slice(&bytes[..bytes.len().min(free_bytes)]);
+        let (kept, beyond) = bytes.split_at(bytes.len().min(free_bytes));
+        self.partial_line.extend_from_slice(kept);
+        if !beyond.is_empty() {
+            let mut checksum = crc32fast::Hasher::new_with_initial(self.beyond_checksum.unwrap_or(0));
+            checksum.update(beyond);
+            self.beyond_checksum = Some(checksum.finalize());
+        }
     }
 
     fn add_line(&mut self, line: &[u8], written_after_ns: u64) {
@@ -283,9 +295,18 @@ mod tests {
         let mut pieces = PerfMap::default();
         text.as_bytes().chunks(1000).for_each(|chunk| pieces.feed(chunk, 0));
         for map in [whole, pieces] {
-            assert_eq!(name(&map, 0x10, 1).map(str::len), Some(MAX_LINE_BYTES - "10 8 ".len()));
+            let checksum = "...00000000";
+            let length = MAX_LINE_BYTES - "10 8 ".len() + checksum.len();
+            assert_eq!(name(&map, 0x10, 1).map(str::len), Some(length));
             assert_eq!(name(&map, 0x20, 1), Some("next"));
         }
+    }
+
+    #[test]
+    fn long_names_that_differ_at_their_ends_have_different_labels() {
+        let long = "x".repeat(MAX_LINE_BYTES);
+        let map = map(format!("10 8 {long}one\n20 8 {long}other\n"));
+        assert_ne!(name(&map, 0x10, 1), name(&map, 0x20, 1));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl<'a> Resymbolizer<'a> {
         let places = DebugDirectories { configured: given, host, caches: Vec::new(), servers: None };
         Ok(Self {
             profile,
-            options: NativeOptions { inlines: symbols.inlines, lines: symbols.lines },
+            options: NativeOptions { inlines: symbols.inlines, lines: symbols.lines, raw_names: false },
             debug_files: DebugFiles { target: None, tenant: None, shared: Arc::new(places), capture: None },
             budget: Arc::default(),
             modules: HashMap::new(),

@@ -73,10 +73,18 @@ mod tests {
     }
 
     fn name_at(file: TestFile, address: u64) -> Result<(SymbolSource, String), Reason> {
+        name_with(NativeOptions::default(), file, address)
+    }
+
+    fn name_with(
+        options: NativeOptions,
+        file: TestFile,
+        address: u64,
+    ) -> Result<(SymbolSource, String), Reason> {
         let empty = tempfile::tempdir().unwrap();
         let files = DebugFiles::with_host(RootDirectory::open(empty.path()).unwrap());
         let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/app/my-shop")).unwrap();
-        let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &files)?;
+        let found = module.symbolize(ElfAddress(address), options, &files)?;
         Ok((found.source, found.functions[0].name.clone()))
     }
 
@@ -94,6 +102,18 @@ mod tests {
         assert_eq!(name(MANAGED + 0x14), "my-shop!Program.Work");
         assert_eq!(name(MANAGED + 0x24), "RhpThrowEx");
         assert_eq!(name(0x1004), "GC::work()", "native code of the runtime");
+    }
+
+    #[test]
+    fn raw_names_are_the_symbols() {
+        let symbols = [function(SYMBOL, MANAGED, 0x10), function("_ZN2GC4workEv", 0x1000, 0x10)];
+        let options = NativeOptions { raw_names: true, ..NativeOptions::default() };
+        let name = |address| {
+            let file = program("__managedcode").symbols(SHT_SYMTAB, &symbols);
+            name_with(options, file, address).unwrap().1
+        };
+        assert_eq!(name(MANAGED + 4), SYMBOL);
+        assert_eq!(name(0x1004), "GC::work()");
     }
 
     #[test]

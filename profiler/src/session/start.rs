@@ -309,7 +309,8 @@ pub(super) fn new_pipeline(
     directories: Arc<DebugDirectories>,
     sampled: Sampled,
 ) -> Pipeline {
-    let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
+    let options =
+        NativeOptions { inlines: settings.inlines, lines: settings.lines, raw_names: settings.raw_names };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
     let mut symbolizer =
         Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);

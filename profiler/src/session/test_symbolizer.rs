@@ -11,6 +11,6 @@ use crate::sys::kernel_names::KernelNames;
 pub(super) fn symbolizer(proc: Arc<ProcFs>) -> Symbolizer {
     let host = RootDirectory::open(Path::new("/")).unwrap();
     let directories = Arc::new(DebugDirectories::with_host(host));
-    let options = NativeOptions { inlines: false, lines: false };
+    let options = NativeOptions::default();
     Symbolizer::new(proc, directories, options, NameStyle::default(), KernelNames::load_boxed)
 }

@@ -188,7 +188,7 @@ fn read_static_probes(bytes: &[u8]) {
 
 /// An ELF file with its debug information.
 pub fn dwarf(bytes: &[u8]) {
-    symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+    symbolize_all(bytes, NativeOptions { inlines: true, lines: true, raw_names: false });
 }
 
 /// An ELF file, and the `.dwo` and the `.dwp` file beside it. The first four bytes are the length of the ELF file.
@@ -200,7 +200,7 @@ pub fn split_dwarf(bytes: &[u8]) {
         fs::write(directory.path().join(name), split).expect("a file in the scratch directory");
     }
     let root = RootDirectory::open(directory.path()).expect("the scratch directory");
-    let options = NativeOptions { inlines: true, lines: true };
+    let options = NativeOptions { inlines: true, lines: true, raw_names: false };
     symbolize_with(module, options, &DebugFiles::with_host(root));
 }
 

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use indexmap::IndexSet;
 
-use self::record::{FileHeader, HEADER_BYTES, Lines, NotJitDump, Record, RecordHeader};
+use self::record::{FileHeader, HEADER_BYTES, Lines, MAX_NAME_BYTES, NotJitDump, Record, RecordHeader};
 use crate::{
     code_map::{CodeMap, InsertError},
-    names::{Name, Names},
+    names::{Name, Names, shortened},
 };
 
 /// Entries of all line tables together.
@@ -205,7 +205,7 @@ impl JitDump {
         match header.decode_body(body) {
             Some(Record::Load { address, code_address, size, name }) => {
                 let lines = self.pending_tables.remove(&code_address).unwrap_or_default();
-                match self.names.push(name) {
+                match self.names.push(&shortened(name, MAX_NAME_BYTES)) {
                     Some(name) => self.insert(address, size, time_ns, JitFunction { name, lines }),
                     None => self.truncated = true,
                 }

@@ -19,8 +19,10 @@ const FILE_HEADER_BYTES: usize = 40;
 pub(super) const HEADER_BYTES: usize = 16;
 const LOAD_BYTES: usize = 40;
 const MOVE_BYTES: usize = 40;
-/// Longer names are truncated. The longest names of .NET have several hundred bytes.
-const MAX_NAME_BYTES: usize = 16 << 10;
+/// Longer names are shortened. The longest names of .NET have several hundred bytes.
+pub(super) const MAX_NAME_BYTES: usize = 16 << 10;
+/// Bytes of a name from which a shortened one has its checksum.
+const MAX_READ_NAME_BYTES: usize = 1 << 20;
 /// Larger line tables are skipped: they have more than 200,000 lines for one function.
 const MAX_DEBUG_INFO_BYTES: usize = 4 << 20;
 
@@ -104,7 +106,7 @@ impl RecordHeader {
     /// is not needed.
     pub(super) fn needed_bytes(&self) -> usize {
         let body = match self.kind {
-            0 => LOAD_BYTES + MAX_NAME_BYTES,
+            0 => LOAD_BYTES + MAX_READ_NAME_BYTES,
             1 => MOVE_BYTES,
             2 if self.total_bytes as usize <= MAX_DEBUG_INFO_BYTES => MAX_DEBUG_INFO_BYTES,
             _ => 0,
@@ -121,7 +123,7 @@ impl RecordHeader {
                 let _pid_and_tid = number()?;
                 let (address, code_address, size) = (number()?, number()?, number()?);
                 let _code_index = number()?;
-                // A truncated name has no zero.
+                // A name that is longer than what is read has no zero.
                 let name = bytes.clone().take_until_nul().unwrap_or(bytes.remaining());
                 (!name.is_empty()).then_some(Record::Load { address, code_address, size, name })
             }

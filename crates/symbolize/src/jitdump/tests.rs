@@ -43,6 +43,16 @@ fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
 }
 
 #[test]
+fn long_names_that_differ_at_their_ends_have_different_labels() {
+    let long = "x".repeat(MAX_NAME_BYTES);
+    let dump =
+        dump(&[load(1, 0x1000, 16, &format!("{long}one")), load(1, 0x2000, 16, &format!("{long}other"))]);
+    let [one, other] = [0x1000, 0x2000].map(|address| name(&dump, address, 1).unwrap());
+    assert_ne!(one, other);
+    assert_eq!(one.len(), MAX_NAME_BYTES);
+}
+
+#[test]
 fn code_is_found_by_address_and_time() {
     let dump = dump(&[load(10, 0x1000, 16, "first"), load(20, 0x1008, 16, "second")]);
     assert_eq!(name(&dump, 0x1008, 19), Some("first"));

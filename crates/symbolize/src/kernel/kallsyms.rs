@@ -8,9 +8,9 @@ use profiler_addresses::RuntimeAddress;
 use profiler_profile::Reason;
 
 pub(super) use self::line::function_name;
-use self::line::{Line, is_label, padded_function};
+use self::line::{Line, MAX_NAME_BYTES, is_label, padded_function};
 use super::KernelFunction;
-use crate::names::{Name, Names};
+use crate::names::{Name, Names, shortened};
 
 /// Bytes per read; also the maximum length of a line.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -157,7 +157,7 @@ impl Parser {
         let padded = padded_function(line.name);
         self.padding.extend_from_slice(padded.unwrap_or_default());
         let name = padded.unwrap_or(line.name);
-        let Some(Name { offset, length }) = self.names.push(name) else { return };
+        let Some(Name { offset, length }) = self.names.push(&shortened(name, MAX_NAME_BYTES)) else { return };
         let Ok(name_length) = u16::try_from(length) else { return };
         self.symbols.push(Symbol { address: line.address, name_offset: offset, name_length, module });
     }

@@ -2,7 +2,7 @@
 
 use crate::hexadecimal::parse_hexadecimal;
 
-/// Longer names are truncated. The kernel's limit is 512 (`KSYM_NAME_LEN`).
+/// Longer names are shortened. The kernel's limit is 512 (`KSYM_NAME_LEN`).
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A line, such as `ffffffffc0201000 t name<TAB>[module]`.
@@ -20,7 +20,6 @@ impl<'a> Line<'a> {
         let name_end = memchr::memchr(b'\t', rest).unwrap_or(rest.len());
         let (name, module) = rest.split_at(name_end);
         let module = module.strip_prefix(b"\t[").and_then(|module| module.strip_suffix(b"]"));
-        let name = &name[..name.len().min(MAX_NAME_BYTES)];
         Some(Self {
             address: parse_hexadecimal(digits)?,
             kind: *kind,

@@ -1,6 +1,6 @@
 //! Tests of the parser of `/proc/kallsyms`.
 
-use super::{line::MAX_NAME_BYTES, *};
+use super::*;
 
 const TEXT: &str = "\
     0000000000000000 A fixed_percpu_data\n\
@@ -135,6 +135,14 @@ fn reading_ends_at_a_line_that_is_longer_than_a_chunk() {
     let symbols = KernelSymbols::read(text.as_bytes()).unwrap();
     assert_eq!(name(&symbols, 0xffff_ffff_8100_0110).as_deref(), Some("do_work"));
     assert_eq!(name(&symbols, 0xffff_ffff_c050_0000).map(|name| name.len()), Some(MAX_NAME_BYTES));
+}
+
+#[test]
+fn long_names_that_differ_at_their_ends_have_different_labels() {
+    let long = "x".repeat(MAX_NAME_BYTES);
+    let text = format!("{TEXT}ffffffffc0500000 t {long}one\nffffffffc0500100 t {long}other\n");
+    let symbols = KernelSymbols::read(text.as_bytes()).unwrap();
+    assert_ne!(name(&symbols, 0xffff_ffff_c050_0000), name(&symbols, 0xffff_ffff_c050_0100));
 }
 
 #[test]
