@@ -7,7 +7,8 @@
  *   upper      addresses as 00007F12...
  *   again      wrong names first, then the right ones: later lines replace earlier ones
  *   none       there is no map
- *   replacing  code_of_odd and code_of_even in turns, from run_odd and run_even: a new line each 300 ms replaces the one before
+ *   replacing  code_of_odd and code_of_even in turns, from run_odd and run_even: a new line each 300 ms replaces the one before,
+ *              from a line of input on
  * and, as malicious targets do,
  *   names      names with ';', a terminal's escapes and bytes that are not UTF-8
  *   longline   a line of one megabyte before the right ones
@@ -143,7 +144,9 @@ static void run_replacing(const char *code) {
     int is_odd = 0;
     double until_seconds = 0;
     while (goes_on()) {
-        if (now_seconds() >= until_seconds) {
+        struct pollfd input = {.fd = 0, .events = POLLIN};
+        int may_replace = until_seconds == 0 || poll(&input, 1, 0) > 0;
+        if (may_replace && now_seconds() >= until_seconds) {
             is_odd = !is_odd;
             FILE *map = fopen(map_path, "a");
             if (map == NULL)

@@ -1,6 +1,6 @@
 //! Tests JIT code with perf maps in the variants that runtimes write, and with malicious perf maps.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use profiler::{
     Profile,
@@ -8,7 +8,7 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStacks, Outcome, Workload, assert_share, profiler, run_beside_others, run_command, sample,
-    sample_pid,
+    sample_pid, wait_for_samples,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -46,8 +46,14 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
 #[test]
 fn replaced_code_has_no_name_of_other_code() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = Workload::start_with("jit", &["600", "replacing"]);
-    let profile = sample(sample_pid(workload.pid()), 4 * SAMPLES);
+    let mut workload = Workload::start_with("jit", &["600", "replacing"]);
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    wait_for_samples(&mut session, SAMPLES);
+    // The map is read for the first time by then.
+    let _ = session.take_profile(Duration::ZERO).unwrap();
+    workload.write_line("replace");
+    wait_for_samples(&mut session, 4 * SAMPLES);
+    let profile = session.take_profile(Duration::ZERO).unwrap();
     let stacks = FoldedStacks::from_profile(&profile);
     for (caller, own, other) in
         [("run_odd", "code_of_odd", "code_of_even"), ("run_even", "code_of_even", "code_of_odd")]

@@ -244,7 +244,7 @@ impl JitNames {
     fn lookup_before(&self, address: RuntimeAddress, forked_ns: u64) -> Option<Result<FoundCode, Reason>> {
         let dump = self.dump_lookup(address, forked_ns);
         let dump = dump.filter(|symbol| symbol.exists_from_ns <= forked_ns);
-        let map = self.map_lookup(address, forked_ns);
+        let map = self.perf_maps.iter().find_map(|map| map.names.lookup_at_fork(address.0, forked_ns));
         combined(dump, map.filter(|code| code.exists_from_ns <= forked_ns), forked_ns)
     }
 
