@@ -1,6 +1,6 @@
 //! Malformed and hostile code: the analysis returns within its limits.
 
-use std::ops::Range;
+use std::{ops::Range, slice};
 
 use profiler_stack_height::{Hints, Program, analyze};
 
@@ -10,26 +10,26 @@ const CODE: u64 = 0x1000;
 /// Code at [`CODE`], whose bytes are also its data.
 struct Bytes {
     bytes: Vec<u8>,
-    ranges: [Range<u64>; 1],
+    range: Range<u64>,
 }
 
 impl Bytes {
     fn new(bytes: Vec<u8>) -> Self {
-        let ranges = [CODE..CODE + bytes.len() as u64];
-        Self { bytes, ranges }
+        let range = CODE..CODE + bytes.len() as u64;
+        Self { bytes, range }
     }
 
     fn analyze(&self, starts: Vec<u64>) {
         let hints = Hints { function_starts: starts, ..Hints::default() };
-        let Ok(rows) = analyze(self, &hints, &self.ranges, &|| true) else { return };
+        let Ok(rows) = analyze(self, &hints, self.code_ranges(), &|| true) else { return };
         assert!(rows.is_sorted_by(|row, next| row.address < next.address));
-        assert!(rows.iter().all(|row| self.ranges[0].contains(&row.address)));
+        assert!(rows.iter().all(|row| self.range.contains(&row.address)));
     }
 }
 
 impl Program for Bytes {
     fn code_ranges(&self) -> &[Range<u64>] {
-        &self.ranges
+        slice::from_ref(&self.range)
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {

@@ -134,15 +134,15 @@ pub fn stack_height(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let code_bytes = bytes.len() * usize::from(*first) / 255;
     let (code, data) = bytes.split_at(code_bytes);
-    let program = CodeAndData { code, data, code_ranges: [CODE_ADDRESS..CODE_ADDRESS + code.len() as u64] };
+    let program = CodeAndData { code, data, code_range: CODE_ADDRESS..CODE_ADDRESS + code.len() as u64 };
     let hints = Hints {
         function_starts: words(data).take(MAX_ADDRESSES).collect(),
         code_pointers: vec![CODE_ADDRESS],
         never_return: words(data).take(1).collect(),
     };
-    let Ok(rows) = analyze(&program, &hints, &program.code_ranges, &|| true) else { return };
+    let Ok(rows) = analyze(&program, &hints, program.code_ranges(), &|| true) else { return };
     assert!(rows.is_sorted_by(|row, next| row.address < next.address));
-    assert!(rows.iter().all(|row| program.code_ranges[0].contains(&row.address)));
+    assert!(rows.iter().all(|row| program.code_range.contains(&row.address)));
 }
 
 /// The address of the code of [`stack_height`]'s programs, low so that constants of instructions refer to it.
@@ -154,12 +154,12 @@ const DATA_ADDRESS: u64 = 0x10_0000;
 struct CodeAndData<'a> {
     code: &'a [u8],
     data: &'a [u8],
-    code_ranges: [Range<u64>; 1],
+    code_range: Range<u64>,
 }
 
 impl Program for CodeAndData<'_> {
     fn code_ranges(&self) -> &[Range<u64>] {
-        &self.code_ranges
+        std::slice::from_ref(&self.code_range)
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {

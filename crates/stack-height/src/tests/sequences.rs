@@ -1,6 +1,6 @@
 //! Rows of short instruction sequences: what each kind of code does to the stack, and what deceives the analysis.
 
-use std::ops::Range;
+use std::{ops::Range, slice};
 
 use crate::{
     Cfa::{self, FramePointer, StackPointer},
@@ -19,7 +19,7 @@ const DATA: u64 = 0x8000;
 /// A program with one range of code and one of data.
 #[derive(Default)]
 struct TestProgram {
-    ranges: Vec<Range<u64>>,
+    range: Range<u64>,
     code: Vec<u8>,
     data: Vec<u8>,
     hints: Hints,
@@ -29,7 +29,7 @@ impl TestProgram {
     /// A program whose first function is called.
     fn new(code: &[u8]) -> Self {
         let hints = Hints { function_starts: vec![CODE], ..Hints::default() };
-        Self { ranges: vec![CODE..CODE + code.len() as u64], code: code.to_vec(), data: Vec::new(), hints }
+        Self { range: CODE..CODE + code.len() as u64, code: code.to_vec(), data: Vec::new(), hints }
     }
 
     fn with_data(mut self, data: &[u8]) -> Self {
@@ -38,7 +38,7 @@ impl TestProgram {
     }
 
     fn rows(&self) -> Vec<StackRow> {
-        analyze(self, &self.hints, &self.ranges, &|| true).unwrap()
+        analyze(self, &self.hints, self.code_ranges(), &|| true).unwrap()
     }
 
     /// The frame at an offset in the code, if it is as reliable as CFI.
@@ -52,7 +52,7 @@ impl TestProgram {
 
 impl Program for TestProgram {
     fn code_ranges(&self) -> &[Range<u64>] {
-        &self.ranges
+        slice::from_ref(&self.range)
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
@@ -214,16 +214,16 @@ fn a_tail_jump_needs_the_callers_registers() {
 
 /// `lea DATA(%rip), %rdx; movslq (%rdx,%rax,4), %rax; add %rdx, %rax; jmp *%rax`, after `before`, with two cases that
 /// return and one of another table.
-fn jump_table(before: &[u8], entries: [i32; 3]) -> TestProgram {
+fn jump_table(before: &[u8], entries: [i64; 3]) -> TestProgram {
     let mut code = before.to_vec();
     let displacement = (DATA - CODE) as u32 - before.len() as u32 - 7;
     code.extend([0x48, 0x8d, 0x15]);
     code.extend(displacement.to_le_bytes());
     code.extend([0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0, 0xff, 0xe0]);
-    let cases = code.len() as i32;
+    let cases = CODE + code.len() as u64;
     code.extend([0xc3, 0xc3, 0x50, 0xc3]);
-    let data: Vec<u8> =
-        entries.iter().flat_map(|case| ((CODE as i32 + cases + case) - DATA as i32).to_le_bytes()).collect();
+    let offset = |entry: i64| cases.wrapping_add_signed(entry).wrapping_sub(DATA) as u32;
+    let data: Vec<u8> = entries.iter().flat_map(|entry| offset(*entry).to_le_bytes()).collect();
     TestProgram::new(&code).with_data(&data)
 }
 
@@ -292,17 +292,17 @@ fn the_return_trampoline_of_signals_has_a_row_of_its_own() {
 fn an_analysis_is_cancelled_and_limited() {
     let nops = vec![0x90; 1 << 20];
     let program = TestProgram::new(&nops);
-    let rows = analyze(&program, &program.hints, &program.ranges, &|| false);
+    let rows = analyze(&program, &program.hints, program.code_ranges(), &|| false);
     assert_eq!(rows, Err(Error::Cancelled));
-    let program = TestProgram { ranges: vec![0..u64::MAX], ..TestProgram::default() };
-    assert_eq!(analyze(&program, &program.hints, &program.ranges, &|| true), Err(Error::TooLarge));
+    let program = TestProgram { range: 0..u64::MAX, ..TestProgram::default() };
+    assert_eq!(analyze(&program, &program.hints, program.code_ranges(), &|| true), Err(Error::TooLarge));
 }
 
 #[test]
 fn only_wanted_code_has_rows() {
     // call f; ret; f: ret
     let program = TestProgram::new(&[0xe8, 1, 0, 0, 0, 0xc3, 0xc3]);
-    let rows = analyze(&program, &program.hints, &[CODE..CODE + 6], &|| true).unwrap();
+    let rows = analyze(&program, &program.hints, slice::from_ref(&(CODE..CODE + 6)), &|| true).unwrap();
     assert!(rows.iter().all(|row| row.address < CODE + 6));
     assert_eq!(row_at(&rows, CODE + 5).unwrap().frame.unwrap().cfa, StackPointer(8));
 }
