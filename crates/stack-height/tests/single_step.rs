@@ -183,7 +183,11 @@ fn build() -> Option<PathBuf> {
     status.ok().filter(|status| status.success()).map(|_| path)
 }
 
-fn check(max_stops: u64) {
+/// Another number of stops with `PROFILER_STOPS`.
+#[test]
+fn rows_of_a_static_musl_program_are_right_at_each_stop() {
+    let chosen = std::env::var("PROFILER_STOPS").ok();
+    let max_stops = chosen.map_or(STOPS, |stops| stops.parse().unwrap());
     let Some(path) = build() else {
         println!("not tested: musl-gcc of the package musl-tools is missing");
         return;
@@ -197,11 +201,4 @@ fn check(max_stops: u64) {
     assert!(tally.stops >= max_stops.min(STOPS), "{tally:?}");
     assert!(tally.known * 1000 >= tally.stops * 999, "{} of {} are known", tally.known, tally.stops);
     assert!(tally.whole_chains * 100 >= tally.chains * 99, "{} of {}", tally.whole_chains, tally.chains);
-}
-
-/// Another number of stops with `PROFILER_STOPS`.
-#[test]
-fn rows_of_a_static_musl_program_are_right_at_each_stop() {
-    let chosen = std::env::var("PROFILER_STOPS").ok();
-    check(chosen.map_or(STOPS, |stops| stops.parse().unwrap()));
 }
