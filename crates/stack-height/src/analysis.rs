@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Error,
-    code::Code,
+    code::MachineCode,
     discovery::{Functions, discover, intersections},
     entry::{has_prologue, looks_like_entry},
     function::{FunctionFlow, Surroundings},
@@ -45,7 +45,7 @@ pub fn analyze(
     let code_bytes = lengths.fold(0_u64, u64::saturating_add);
     let mut knowledge = Knowledge {
         program,
-        code: Code::new(program),
+        code: MachineCode::new(program),
         interpreter: Interpreter::new(),
         work: Work::new(code_bytes, should_continue),
         called: BTreeSet::new(),

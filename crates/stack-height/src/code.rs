@@ -16,7 +16,7 @@ const BLOCKS: usize = 64;
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 
 /// The code of a program, with a direct-mapped cache.
-pub(crate) struct Code<'a> {
+pub(crate) struct MachineCode<'a> {
     program: &'a dyn Program,
     blocks: Vec<Option<Block>>,
 }
@@ -27,7 +27,7 @@ struct Block {
     bytes: Vec<u8>,
 }
 
-impl<'a> Code<'a> {
+impl<'a> MachineCode<'a> {
     pub(crate) fn new(program: &'a dyn Program) -> Self {
         Self { program, blocks: (0..BLOCKS).map(|_| None).collect() }
     }

@@ -203,9 +203,9 @@ impl FunctionFlow {
     /// block.
     fn join(&mut self, address: u64, state: &State) -> bool {
         let Some(block) = self.blocks.get_mut(&address) else { return false };
-        let had_frame = block.state.frame().is_some();
+        let had_frame = block.state.has_frame();
         if block.state.join(state) {
-            if had_frame && block.state.frame().is_none() {
+            if had_frame && !block.state.has_frame() {
                 self.conflicts += 1;
             }
             self.pending.insert(address);

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use crate::{Error, code::Code, program::Program, step::Interpreter, work::Work};
+use crate::{Error, code::MachineCode, program::Program, step::Interpreter, work::Work};
 
 /// The largest distance of a jump from its table's targets, bytes. Functions are smaller.
 const MAX_TABLE_JUMP_BYTES: u64 = 1 << 19;
@@ -16,7 +16,7 @@ const MAX_UNBOUNDED_ENTRIES: u64 = 512;
 /// Everything that the analysis of one function reads, and writes what it learns to.
 pub(crate) struct Knowledge<'a> {
     pub(crate) program: &'a dyn Program,
-    pub(crate) code: Code<'a>,
+    pub(crate) code: MachineCode<'a>,
     pub(crate) interpreter: Interpreter,
     pub(crate) work: Work<'a>,
     /// Functions that are called directly, or that symbols name.

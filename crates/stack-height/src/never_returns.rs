@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_never_return_are_told_from_their_neighbours() {
+    fn functions_with_similar_names_return() {
         for name in [
             "abort",
             "exit",

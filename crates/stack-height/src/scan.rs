@@ -21,7 +21,7 @@ const MAX_STEPS: u32 = 2000;
 /// The distance from the CFA to the return address, bytes.
 const RETURN_ADDRESS_BYTES: i32 = 8;
 
-/// The frame at an address of which nothing is known; `None` when the paths from it do not determine one.
+/// The frame at any address in code; `None` when the paths from it do not determine one.
 pub(crate) fn frame_by_scan(
     knowledge: &mut Knowledge<'_>,
     start: u64,

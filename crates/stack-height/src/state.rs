@@ -79,7 +79,7 @@ impl State {
         Self::with_stack_pointer(Value::Cfa(-16), false)
     }
 
-    /// The state at an instruction of which nothing is known. [`Value::Cfa`] stands for this stack pointer.
+    /// The state at an instruction in the middle of an unknown function. [`Value::Cfa`] stands for this stack pointer.
     pub(crate) fn at_scan_start() -> Self {
         Self::with_stack_pointer(Value::Cfa(0), true)
     }
@@ -330,6 +330,11 @@ impl State {
             is_changed = true;
         }
         is_changed
+    }
+
+    /// Whether the state determines the CFA.
+    pub(crate) fn has_frame(&self) -> bool {
+        self.cfa().is_some()
     }
 
     /// The frame, if the state determines the CFA.

@@ -25,12 +25,12 @@ impl<'a> Work<'a> {
         Self { should_continue, total: left, left, until_check: STEPS_PER_CHECK }
     }
 
-    /// Whether so little is left that what is not necessary should be left out.
+    /// Whether so few steps remain that optional work should be skipped.
     pub(crate) fn is_scarce(&self) -> bool {
         self.left < self.total / 8
     }
 
-    /// Takes steps off what is left.
+    /// Subtracts steps from the remaining ones.
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), Error> {
         self.left = self.left.checked_sub(steps).ok_or(Error::TooLarge)?;
         if let Some(left) = self.until_check.checked_sub(steps) {

@@ -135,7 +135,7 @@ fn update(shadow: &mut Vec<ShadowFrame>, called_from: Option<u64>, sp: u64) {
     if let Some(return_address) = called_from {
         shadow.push(ShadowFrame { return_address, cfa: sp.wrapping_add(8) });
     }
-    // Whoever moves the stack pointer above a return address has left the function: by ret, or by longjmp.
+    // A stack pointer above a return address means that the function was left: by ret or by longjmp.
     while shadow.last().is_some_and(|frame| sp > frame.cfa.wrapping_sub(8)) {
         shadow.pop();
     }
