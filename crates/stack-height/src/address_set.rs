@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::Error;
 
-/// The most bytes of code of one program: 32 MiB for a set.
-pub(crate) const MAX_CODE_BYTES: u64 = 256 << 20;
+/// The most bytes of code of one program: 16 MiB for a set.
+const MAX_CODE_BYTES: u64 = 128 << 20;
 
 /// A set of addresses within ranges of code.
 pub(crate) struct AddressSet {

@@ -25,6 +25,9 @@ use crate::{
 /// The code whose runs are in memory at the same time, bytes.
 const WINDOW_BYTES: u64 = 8 << 20;
 
+/// The most rows of a result: 24 bytes each. Code has some 40,000 for each MB.
+const MAX_ROWS: usize = 4 << 20;
+
 /// The most bytes of a function that only jumps to an unknown address: a stub, or a PLT entry.
 const SHORT_FUNCTION_BYTES: u64 = 40;
 
@@ -61,6 +64,9 @@ pub fn analyze(
         while start < range.end {
             let window = start..range.end.min(start.saturating_add(WINDOW_BYTES));
             rows.extend(rows_of_window(&mut knowledge, &functions, &window)?);
+            if rows.len() > MAX_ROWS {
+                return Err(Error::TooLarge);
+            }
             start = window.end;
         }
     }

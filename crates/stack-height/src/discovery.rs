@@ -20,8 +20,11 @@ use crate::{
     program::Hints,
 };
 
-/// The most functions of one program.
-const MAX_FUNCTIONS: usize = 2 << 20;
+/// The most functions of one program: some 100 bytes each. Real programs have at most 300,000.
+const MAX_FUNCTIONS: usize = 512 << 10;
+
+/// The most addresses that wait for a check whether a function starts there; more are not checked.
+const MAX_CANDIDATES: usize = 512 << 10;
 
 /// How many calls lead from wanted code to functions outside of it that are still analysed for whether they return.
 const MAX_CALLS_OUTSIDE: u32 = 3;
@@ -62,7 +65,7 @@ fn sweep(knowledge: &mut Knowledge<'_>, hints: &Hints, wanted: &[Range<u64>]) ->
         visited: AddressSet::new(knowledge.program.code_ranges())?,
         functions: BTreeMap::new(),
         pending: seeds.map(|start| (start, 0)).collect(),
-        candidates: pointers.collect(),
+        candidates: pointers.take(MAX_CANDIDATES).collect(),
     };
     knowledge.likely.clear();
     sweep.follow_calls(knowledge)?;
@@ -165,7 +168,8 @@ impl Sweep<'_> {
             }
         }
         let addresses = flow.code_addresses.iter().chain(&flow.tail_targets);
-        self.candidates.extend(addresses.filter(|address| contains(self.wanted, **address)));
+        let capacity = MAX_CANDIDATES.saturating_sub(self.candidates.len());
+        self.candidates.extend(addresses.filter(|address| contains(self.wanted, **address)).take(capacity));
         self.functions.insert(start, Function::of(&flow, knowledge, is_called));
         Ok(())
     }

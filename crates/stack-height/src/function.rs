@@ -414,7 +414,7 @@ impl FunctionFlow {
     }
 
     fn table_targets(&self, knowledge: &mut Knowledge<'_>, jump: &TableJump) -> Result<Vec<u64>, Error> {
-        knowledge.data_addresses.insert(jump.table);
+        knowledge.add_data_address(jump.table);
         let mut targets = knowledge.table_targets(jump, &self.extent)?;
         targets.retain(|target| *target == self.start || !knowledge.called.contains(target));
         Ok(targets)
@@ -446,7 +446,7 @@ impl FunctionFlow {
         if knowledge.code.contains(address) {
             self.code_addresses.push(address);
         } else {
-            knowledge.data_addresses.insert(address);
+            knowledge.add_data_address(address);
         }
     }
 }

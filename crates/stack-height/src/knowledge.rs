@@ -13,6 +13,9 @@ const MAX_TABLE_JUMP_BYTES: u64 = 1 << 19;
 /// The most entries that are read of a jump table whose size is not known.
 const MAX_UNBOUNDED_ENTRIES: u64 = 512;
 
+/// The most addresses of data that are kept; without more, a jump table may be read too far, which its targets show.
+const MAX_DATA_ADDRESSES: usize = 1 << 20;
+
 /// Everything that the analysis of one function reads, and writes what it learns to.
 pub(crate) struct Knowledge<'a> {
     pub(crate) program: &'a dyn Program,
@@ -35,6 +38,13 @@ impl Knowledge<'_> {
         let end = self.code.range(start).map_or(start, |range| range.end);
         let following = self.called.range(start.saturating_add(1)..).next().copied().unwrap_or(u64::MAX);
         start..end.min(following)
+    }
+
+    /// Adds an address that instructions load.
+    pub(crate) fn add_data_address(&mut self, address: u64) {
+        if self.data_addresses.len() < MAX_DATA_ADDRESSES {
+            self.data_addresses.insert(address);
+        }
     }
 
     /// The addresses of the function that contains an address.
