@@ -75,6 +75,8 @@ fn sweep(knowledge: &mut Knowledge<'_>, hints: &Hints, wanted: &[Range<u64>]) ->
     find_functions_that_never_return(knowledge, &mut functions)?;
     let called = functions.iter().filter(|(_, function)| function.is_called);
     knowledge.called = called.map(|(start, _)| *start).collect();
+    // Those outside of wanted code still limit the functions before them.
+    knowledge.called.extend(hints.function_starts.iter().copied());
     Ok(functions)
 }
 

@@ -8,6 +8,36 @@
 //! What makes the rows reliable is a check: where a function is left by `ret`, the stack pointer must be CFA - 8 and RBP
 //! must have the caller's value. Nothing is known of code from which a `ret` can be reached that fails the check.
 //!
+//! ```
+//! use std::ops::Range;
+//! use profiler_stack_height::{Cfa, Hints, Program, analyze};
+//!
+//! /// `push %rbx; pop %rbx; ret` at address 0x1000.
+//! struct Function([Range<u64>; 1]);
+//!
+//! impl Program for Function {
+//!     fn code_ranges(&self) -> &[Range<u64>] {
+//!         &self.0
+//!     }
+//!     fn read(&self, address: u64, into: &mut [u8]) -> bool {
+//!         let start = (address - 0x1000) as usize;
+//!         let bytes = [0x53, 0x5b, 0xc3];
+//!         let found = bytes.get(start..start + into.len());
+//!         found.map(|bytes| into.copy_from_slice(bytes)).is_some()
+//!     }
+//!     fn pointer(&self, _: u64) -> Option<u64> {
+//!         None
+//!     }
+//! }
+//!
+//! let program = Function([0x1000..0x1003]);
+//! let hints = Hints { function_starts: vec![0x1000], ..Hints::default() };
+//! let rows = analyze(&program, &hints, program.code_ranges(), &|| true)?;
+//! assert_eq!(rows[1].address, 0x1001);
+//! assert_eq!(rows[1].frame.unwrap().cfa, Cfa::StackPointer(16));
+//! # Ok::<(), profiler_stack_height::Error>(())
+//! ```
+//!
 //! | module | content |
 //! |---|---|
 //! | `program` | [`Program`], [`Hints`]: the input |
