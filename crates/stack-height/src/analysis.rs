@@ -8,7 +8,7 @@ use std::{
 use crate::{
     Error,
     code::MachineCode,
-    discovery::{Functions, discover, intersections},
+    discovery::{Functions, Parts, discover, intersections},
     entry::{has_prologue, looks_like_entry},
     function::{FunctionFlow, Surroundings},
     function_rows::FunctionRuns,
@@ -79,9 +79,9 @@ fn rows_of_window(
     window: &Range<u64>,
 ) -> Result<Vec<StackRow>, Error> {
     let mut runs: Vec<Run> = Vec::new();
-    let within = |reach: &Range<u64>| reach.start < window.end && window.start < reach.end;
+    let parts = Parts::of_program(knowledge.program).of(window);
     for (start, function) in functions {
-        if !function.is_called || !within(&function.reach) {
+        if !function.is_called || function.parts & parts == 0 {
             continue;
         }
         let state = FunctionFlow::entry_state(knowledge, *start);
@@ -93,7 +93,7 @@ fn rows_of_window(
     }
     let called_rows = rows_of(&mut runs);
     for (start, function) in functions {
-        if function.is_called || !within(&function.reach) {
+        if function.is_called || function.parts & parts == 0 {
             continue;
         }
         if let Some(likely) = runs_of_likely(knowledge, *start, window, &called_rows)? {

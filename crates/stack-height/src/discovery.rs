@@ -17,7 +17,7 @@ use crate::{
     address_set::AddressSet,
     function::{FunctionFlow, Surroundings},
     knowledge::Knowledge,
-    program::Hints,
+    program::{Hints, Program},
 };
 
 /// The most functions of one program: some 100 bytes each. Real programs have at most 300,000.
@@ -36,8 +36,8 @@ const FUNCTION_ALIGNMENT: u64 = 16;
 pub(crate) struct Function {
     /// Functions that it calls or jumps to, sorted.
     callees: Box<[u64]>,
-    /// The lowest and the highest address of its code.
-    pub(crate) reach: Range<u64>,
+    /// Where its code is, as [`Parts`] says. Linkers place rarely executed blocks far from the others.
+    pub(crate) parts: u64,
     returns: bool,
     /// Whether its start is certain: a direct call or a symbol.
     pub(crate) is_called: bool,
@@ -177,15 +177,37 @@ impl Sweep<'_> {
     }
 }
 
+/// A program's code in 64 parts of equal length: a bit stands for each.
+pub(crate) struct Parts {
+    start: u64,
+    part_bytes: u64,
+}
+
+impl Parts {
+    pub(crate) fn of_program(program: &dyn Program) -> Self {
+        let ranges = program.code_ranges();
+        let start = ranges.first().map_or(0, |range| range.start);
+        let end = ranges.last().map_or(0, |range| range.end);
+        Self { start, part_bytes: end.saturating_sub(start) / 64 + 1 }
+    }
+
+    /// The parts that contain addresses of a range.
+    pub(crate) fn of(&self, range: &Range<u64>) -> u64 {
+        let part = |address: u64| (address.saturating_sub(self.start) / self.part_bytes).min(63);
+        let (first, last) = (part(range.start), part(range.end.saturating_sub(1).max(range.start)));
+        (u64::MAX >> (63 - last)) & (u64::MAX << first)
+    }
+}
+
 impl Function {
     fn of(flow: &FunctionFlow, knowledge: &Knowledge<'_>, is_called: bool) -> Self {
         let mut callees: Vec<u64> = flow.callees.iter().chain(&flow.tail_targets).copied().collect();
         callees.sort_unstable();
         callees.dedup();
-        let start = flow.blocks.keys().next().copied().unwrap_or(flow.start);
-        let end = flow.blocks.values().map(|block| block.end).max().unwrap_or(flow.start);
+        let parts = Parts::of_program(knowledge.program);
+        let parts = flow.blocks.iter().fold(0, |bits, (start, block)| bits | parts.of(&(*start..block.end)));
         let returns = flow.returns(knowledge);
-        Self { callees: callees.into_boxed_slice(), reach: start..end, returns, is_called }
+        Self { callees: callees.into_boxed_slice(), parts, returns, is_called }
     }
 }
 
