@@ -84,6 +84,8 @@ pub struct Step {
 /// The target's stack memory. A read returns false, and leaves its destination as it was, where the memory is not
 /// readable.
 pub trait StackMemory {
+    /// Whether it belongs to the running task, whose code can be read as well.
+    const IS_OF_RUNNING_TASK: bool;
     /// Reads two words at an address.
     fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool;
     /// Reads one word.
@@ -324,8 +326,9 @@ fn read_saved(
         && stack.read_word(return_address_slot, return_address)
 }
 
+/// Restores the caller's registers by frame pointer.
 #[inline(always)]
-fn step_by_frame_pointer(registers: Registers, stack: &impl StackMemory) -> Step {
+pub fn step_by_frame_pointer(registers: Registers, stack: &impl StackMemory) -> Step {
     let frame = registers.frame_pointer;
     if frame == 0 {
         // The outermost frame, System V ABI AMD64 3.4.1.

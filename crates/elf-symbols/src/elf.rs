@@ -75,6 +75,16 @@ impl Elf {
         self.header.machine
     }
 
+    /// Whether the file can be loaded at any address: its words that hold addresses have relocations.
+    pub fn is_position_independent(&self) -> bool {
+        self.header.is_position_independent
+    }
+
+    /// The entry point, 0 where the file has none.
+    pub fn entry(&self) -> ElfAddress {
+        ElfAddress(self.header.entry)
+    }
+
     /// The ELF addresses of each code segment.
     pub fn code_ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.segments.iter().filter_map(Segment::code_range)

@@ -25,6 +25,10 @@ const MAX_SECTION_HEADERS: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) machine: Machine,
+    /// Whether the file can be loaded at any address (`ET_DYN`).
+    pub(crate) is_position_independent: bool,
+    /// The address of the entry point, 0 without one.
+    pub(crate) entry: u64,
     program_offset: u64,
     program_count: u64,
     section_offset: u64,
@@ -47,6 +51,8 @@ impl Header {
         }
         let mut found = Self {
             machine,
+            is_position_independent: header.e_type.get(LE) == elf::ET_DYN,
+            entry: header.e_entry.get(LE),
             program_offset: header.e_phoff.get(LE),
             program_count: header.e_phnum.get(LE).into(),
             section_offset: header.e_shoff.get(LE),

@@ -56,6 +56,7 @@ mod elf;
 mod export;
 mod function_by_name;
 mod function_ranges;
+mod function_symbols;
 mod gnu_hash;
 mod go_table;
 mod header;

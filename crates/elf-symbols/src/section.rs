@@ -109,6 +109,14 @@ impl Sections {
         self.find_type(elf::SHT_SYMTAB).is_some()
     }
 
+    /// The address ranges of code, sorted; empty where the file has no section headers.
+    pub fn code_ranges(&self) -> Vec<Range<u64>> {
+        let code = self.iter().filter(|section| section.is_code() && section.is_stored());
+        let mut ranges: Vec<_> = code.map(|section| section.addresses()).collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
+    }
+
     /// The names of all sections.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.iter().map(|section| self.name(section))

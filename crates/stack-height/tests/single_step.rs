@@ -176,7 +176,7 @@ fn run(path: &Path, max_stops: u64) -> Tally {
 /// Builds the workload without symbols and without CFI of its own; `None` without a compiler for musl.
 fn build() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steps-{}", std::process::id()));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/workloads/unwinding/steps.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/workloads/steps.c");
     let flags = ["-static", "-O2", "-s", "-fno-asynchronous-unwind-tables"];
     let mut compiler = Command::new("musl-gcc");
     let status = compiler.args(flags).arg("-o").arg(&path).arg(source).status();

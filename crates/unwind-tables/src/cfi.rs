@@ -15,6 +15,7 @@ use crate::{
     architecture::Architecture,
     cfi_entries::{EntryReader, MAX_ENTRY_BYTES},
     cfi_excerpt::{Cie, Excerpt, ExcerptFde},
+    instruction_rows::Instructions,
     packed_rows::{push_pair, take_pair},
     row_writer::RowWriter,
     rule::{self, CfiReader, RowStorage, RuleCompiler},
@@ -48,6 +49,8 @@ pub(crate) struct CodeLayout {
     pub(crate) code_ranges: Vec<Range<u64>>,
     /// The address ranges of PLTs, and the rule of each in case that no FDE covers it.
     pub(crate) plts: Vec<(Range<u64>, Rule)>,
+    /// Of a file whose call frame information does not describe most of its code.
+    pub(crate) instructions: Option<Box<Instructions>>,
 }
 
 impl CodeLayout {
@@ -66,6 +69,9 @@ impl CodeLayout {
             compiler.evaluate_functions(content_hash)?;
         }
         compiler.add_plts()?;
+        if let Some(instructions) = &self.instructions {
+            compiler.add_gaps(instructions)?;
+        }
         compiler.write_rows()
     }
 
@@ -103,7 +109,7 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     for architecture in [Machine::X86_64, Machine::Aarch64].map(Architecture::for_machine) {
         let rules = architecture.plt_sections.iter().map(|(_, rule)| *rule);
         let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
-        let code = CodeLayout { architecture, code_ranges: vec![CODE], plts };
+        let code = CodeLayout { architecture, code_ranges: vec![CODE], plts, instructions: None };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
             let content = Image::Memory(bytes.into());
             let section = CallFrames { kind, content, address: SECTION_ADDRESS };
@@ -354,6 +360,28 @@ impl<'a> Compiler<'a> {
                 rows.known_until = plt.end;
                 self.end_function(rows)?;
             }
+        }
+        self.functions.sort_unstable();
+        Ok(())
+    }
+
+    /// Adds the code that neither an FDE nor a PLT covers, with the rows computed from its instructions.
+    fn add_gaps(&mut self, instructions: &Instructions) -> Result<(), ParseError> {
+        let gaps = instructions.gaps(self.functions.iter().map(|function| function.start..function.end()));
+        let rows = instructions.rows(&gaps, self.should_continue)?;
+        for gap in gaps {
+            let first = rows.partition_point(|(address, _)| *address < gap.start);
+            let within = rows.iter().skip(first).take_while(|(address, _)| *address < gap.end);
+            let mut function = self.begin_function(gap.start, gap.end)?;
+            if rows.get(first).is_none_or(|(address, _)| *address > gap.start) {
+                self.push_row(&mut function, gap.start, UNKNOWN);
+            }
+            for (address, rule) in within {
+                let rule = self.rules.index_of(*rule)?;
+                self.push_row(&mut function, *address, rule);
+            }
+            function.known_until = gap.end;
+            self.end_function(function)?;
         }
         self.functions.sort_unstable();
         Ok(())

@@ -18,7 +18,7 @@ pub(crate) const MAX_ENTRY_BYTES: usize = 256 << 10;
 const LENGTH_64_BIT: u32 = u32::MAX;
 
 /// The keys of content hashes: a target must not know which contents have equal hashes.
-static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+pub(crate) static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The bytes of a length and an id of 64 bits.
 const HEADER_BYTES: usize = 4 + 8 + 8;

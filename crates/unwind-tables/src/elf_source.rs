@@ -2,13 +2,15 @@
 
 use std::hash::{Hash, Hasher};
 
-use profiler_binary_reader::ParseError;
-use profiler_elf_symbols::{CallFrames, Elf, Machine};
+use profiler_addresses::ElfAddress;
+use profiler_binary_reader::{Image, ParseError};
+use profiler_elf_symbols::{CallFrameKind, CallFrames, Elf, Machine};
 
 use crate::{
     architecture::Architecture,
     cfi::CodeLayout,
     cfi_entries::{EntryReader, content_hash},
+    instruction_rows::Instructions,
     table::UnwindTable,
 };
 
@@ -36,7 +38,6 @@ impl ElfSource {
         let plts = architecture.plt_sections.iter();
         let plts = plts.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule))).collect();
         let code_ranges = elf.code_ranges().take(MAX_CODE_SEGMENTS).collect();
-        let code = CodeLayout { architecture, code_ranges, plts };
         // Compilers of languages without exceptions may leave `.eh_frame` empty.
         let call_frames = match elf.eh_frame(&sections, MAX_SECTION_BYTES)?.filter(has_fdes) {
             Some(call_frames) => Some(call_frames),
@@ -44,7 +45,12 @@ impl ElfSource {
         };
         let with_hash =
             |section| Ok((content_hash(&section)?, section)).map(|(hash, section)| (section, hash));
+        let cfi_bytes = call_frames.as_ref().map_or(0, |section| section.content.length());
+        // Malformed relocations or symbols are no reason to do without the call frame information.
+        let instructions = Instructions::read(elf, &sections, cfi_bytes).unwrap_or(None).map(Box::new);
+        let call_frames = call_frames.or_else(|| instructions.is_some().then(no_call_frames));
         let call_frames = call_frames.map(with_hash).transpose()?;
+        let code = CodeLayout { architecture, code_ranges, plts, instructions };
         Ok(Self { machine, code, call_frames })
     }
 
@@ -64,6 +70,16 @@ impl Hash for ElfSource {
         self.code.plts.hash(state);
         let call_frames = self.call_frames.as_ref();
         call_frames.map(|(section, hash)| (section.kind as u8, section.address.0, *hash)).hash(state);
+        self.code.instructions.hash(state);
+    }
+}
+
+/// An empty section.
+fn no_call_frames() -> CallFrames {
+    CallFrames {
+        kind: CallFrameKind::EhFrame,
+        content: Image::Memory(Vec::new()),
+        address: ElfAddress::default(),
     }
 }
 
@@ -86,7 +102,6 @@ mod tests {
     };
 
     use object::elf;
-    use profiler_binary_reader::Image;
     use profiler_elf_symbols::test_file::{TestFile, function};
     use profiler_processes::ProcFs;
 
@@ -135,10 +150,11 @@ mod tests {
             let file = file.with(".debug_frame", elf::SHT_PROGBITS, vec![0xff; 3]);
             read_source(file.bytes()).compile(&|| true).unwrap().statistics()
         };
-        assert_eq!(statistics(eh_frame(8)).functions, 1);
+        // The code without CFI is one function, with rows from its instructions.
+        assert_eq!((statistics(eh_frame(8)).functions, statistics(eh_frame(8)).malformed_functions), (1, 0));
         for empty in [Vec::new(), vec![0; 4], TestCfi::x86_64().bytes] {
             let statistics = statistics(empty);
-            assert_eq!((statistics.functions, statistics.malformed_functions), (0, 1));
+            assert_eq!((statistics.functions, statistics.malformed_functions), (1, 1));
         }
     }
 

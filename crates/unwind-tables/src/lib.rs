@@ -34,6 +34,7 @@
 //! | `cfi` | CIEs and FDEs to rows |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
+//! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
 //! | `rule_set` | the distinct rules |
 //! | `row_writer`, `packed_rows`, `table` | [`UnwindTable`] |
@@ -43,6 +44,7 @@ mod cfi;
 mod cfi_entries;
 mod cfi_excerpt;
 mod elf_source;
+mod instruction_rows;
 mod packed_rows;
 mod precompiled;
 mod row_writer;

@@ -188,7 +188,7 @@ fn rbx_rule(row: &CfiRow) -> u8 {
 }
 
 /// Packs two signed 16-bit offsets into a 32-bit integer.
-fn pack_offsets(low: i16, high: i16) -> i32 {
+pub(crate) fn pack_offsets(low: i16, high: i16) -> i32 {
     let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
     i32::from_le_bytes([a, b, c, d])
 }

@@ -23,10 +23,15 @@ pub(crate) fn unwind_step(
 ) -> Option<Step> {
     let epilogue = cached_epilogue(scan, registers.instruction_pointer, is_leaf)?;
     let step = step_by_epilogue(epilogue, registers, stack)?;
+    if follows_call(step.caller.instruction_pointer) { Some(step) } else { None }
+}
+
+/// Whether the instruction before an address of the running task is a call.
+#[inline(always)]
+pub(crate) fn follows_call(address: u64) -> bool {
     let mut code = 0_u64;
-    let call = step.caller.instruction_pointer.wrapping_sub(CALL_BYTES as u64);
-    let follows_call = read_user((&raw mut code).cast(), CALL_BYTES as u32, call) && ends_in_call(code);
-    if follows_call { Some(step) } else { None }
+    let call = address.wrapping_sub(CALL_BYTES as u64);
+    read_user((&raw mut code).cast(), CALL_BYTES as u32, call) && ends_in_call(code)
 }
 
 /// The epilogue behind an instruction, from the cache or by a scan.

@@ -101,6 +101,8 @@ impl CopiedMemory {
 }
 
 impl StackMemory for CopiedMemory {
+    const IS_OF_RUNNING_TASK: bool = false;
+
     #[inline(always)]
     fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
         let index = self.index_of(address, 2 * WORD_BYTES);

@@ -5,12 +5,12 @@ use core::ptr::read_volatile;
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
     Counter, FrameFlags, MAX_FRAMES, StackFlags, StackId,
-    unwind::{MappingFlags, ProcessEntry, StackEndReason},
+    unwind::{MappingFlags, ProcessEntry, Rule, RuleFlags, StackEndReason},
 };
 use profiler_ebpf::{
     note_use,
     stack_id::{hash_finish, hash_step},
-    unwind_step::{CalleeFrame, FoundBy, Registers, StackMemory, Step, step_by_rule},
+    unwind_step::{CalleeFrame, FoundBy, Registers, StackMemory, Step, step_by_frame_pointer, step_by_rule},
 };
 
 use super::{
@@ -175,11 +175,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
     };
     let step = match by_epilogue {
         Some(step) => step,
-        None => {
-            let unwind = &scratch.unwind;
-            let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
-            step_by_rule(rule, CalleeFrame { registers, leaf }, stack)
-        }
+        None => step_by_table(&scratch.unwind, rule, stack),
     };
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;
@@ -214,6 +210,23 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
     let flag = scratch.unwind.next_flag;
     push_frame(scratch, flag);
     Ok(())
+}
+
+/// The step by the rule of the unwind table, or by frame pointer where the rule holds only if the return address follows a call
+/// instruction, and that cannot be confirmed.
+#[inline(always)]
+fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) -> Step {
+    let registers = unwind.registers;
+    let must_follow_call = rule.return_address & RuleFlags::RETURNS_BEHIND_CALL != 0;
+    if must_follow_call && !M::IS_OF_RUNNING_TASK {
+        return step_by_frame_pointer(registers, stack);
+    }
+    let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
+    let step = step_by_rule(rule, CalleeFrame { registers, leaf }, stack);
+    if must_follow_call && !epilogue_scan::follows_call(step.caller.instruction_pointer) {
+        return step_by_frame_pointer(registers, stack);
+    }
+    step
 }
 
 /// Searches the mapping of the current registers among the VMAs, and adds their frame.

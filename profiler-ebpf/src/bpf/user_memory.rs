@@ -59,6 +59,8 @@ fn fill(window: &mut StackWindow, address: u64, bytes: u64) -> bool {
 }
 
 impl StackMemory for UserStack {
+    const IS_OF_RUNNING_TASK: bool = true;
+
     #[inline(always)]
     fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
         let index = self.index_of(address, 2 * WORD_BYTES);

@@ -9,6 +9,8 @@ const CODE: u64 = 0x40_0000;
 struct Words(Vec<u64>);
 
 impl StackMemory for Words {
+    const IS_OF_RUNNING_TASK: bool = true;
+
     fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
         let read = || Some([self.at(address)?, self.at(address.checked_add(WORD)?)?]);
         read().inspect(|read| *words = *read).is_some()
@@ -36,6 +38,8 @@ impl Words {
 struct WithoutPairs(Words);
 
 impl StackMemory for WithoutPairs {
+    const IS_OF_RUNNING_TASK: bool = true;
+
     fn read_pair(&self, _: u64, _: &mut [u64; 2]) -> bool {
         false
     }
@@ -159,7 +163,8 @@ fn the_return_address_and_the_frame_pointer_are_in_registers_of_the_leaf() {
     assert_eq!((step.caller, step.end_reason), (expected, None), "the CFA is the stack pointer");
     assert_eq!(frame(in_register, at(2, 6), &memory(&[])), Err(StackEndReason::UnsupportedRule));
 
-    let restored = Rule { cfa: leaf_register(9), frame_pointer: leaf_register(8), cfa_offset: 0, ..in_register };
+    let restored =
+        Rule { cfa: leaf_register(9), frame_pointer: leaf_register(8), cfa_offset: 0, ..in_register };
     let expected = Registers { instruction_pointer: BASE + 14 * WORD, ..at(9, 8) };
     assert_eq!(leaf_step(restored, at(2, 6)).caller, expected);
 

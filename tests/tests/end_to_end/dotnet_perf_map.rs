@@ -67,8 +67,10 @@ fn a_requested_perf_map_adds_names() {
     assert_eq!(perf_map_symbols(&without), BTreeSet::new());
 
     let mut session = start_session_with_perf_map(&workload);
+    // A line of the map is certain from the poll on that reads it until its code is replaced, a moment later: each short profile
+    // ends with a poll.
     wait_until("samples of code that only the map names", || {
-        let profile = session.take_profile(Duration::from_secs(1)).unwrap();
+        let profile = session.take_profile(Duration::from_millis(50)).unwrap();
         let names: BTreeSet<_> = perf_map_symbols(&profile).into_iter().map(str::to_owned).collect();
         (!names.is_empty()).then_some(names)
     });

@@ -3,8 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use profiler::{
-    Builder, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _,
-    profile::{Reason, StackEnd},
+    Builder, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _, profile::Reason,
 };
 use profiler_tests::{
     FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, sample,

@@ -98,6 +98,26 @@ fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
     }
 }
 
+/// musl is built without unwind tables. Rows are computed from its instructions.
+#[test]
+fn leaf_functions_of_musl_have_their_callers_up_to_the_root() {
+    let Some(_lock) = run_beside_others() else { return };
+    for program in ["libraries-musl", "libraries-musl-shared"] {
+        for (mode, callers) in [("leaves", "leaves"), ("callbacks", "callbacks")] {
+            let profile = profile_of(program, &["600", mode]);
+            let whole =
+                profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
+            let whole: u64 = whole.map(|sample| sample.value).sum();
+            let stacks = FoldedStacks::from_profile(&profile);
+            let exact =
+                stacks.count(|stack| stack.has_chain(&["main", "run", callers]) || stack.has("goes_on"));
+            println!("{program} {mode}: {whole} whole, {exact} with their chain of {}", stacks.total());
+            assert!(whole * 1_000 >= stacks.total() * 995, "{program} {mode}: {:?}", profile.first_ledger());
+            assert!(exact * 1_000 >= stacks.total() * 995, "{program} {mode}: {stacks:#?}");
+        }
+    }
+}
+
 #[test]
 fn a_file_without_section_headers_is_exact() {
     let Some(_lock) = run_beside_others() else { return };

@@ -62,7 +62,7 @@ static void sort(void) {
 }
 
 static void search(void) {
-    void *(*volatile library_bsearch)(const void *, const void *, size_t, size_t, __compar_fn_t) = bsearch;
+    void *(*volatile library_bsearch)(const void *, const void *, size_t, size_t, int (*)(const void *, const void *)) = bsearch;
     for (int number = 0; number < NUMBERS; number++)
         sink += (unsigned long)library_bsearch(&numbers[number], numbers, NUMBERS, sizeof numbers[0], compare);
 }

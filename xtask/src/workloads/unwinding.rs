@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 19] = [
+const VARIANTS: [Variant; 21] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -87,6 +87,18 @@ const VARIANTS: [Variant; 19] = [
         flags: &["-static-pie"],
     },
     Variant { name: "shapes-musl", source: "unwinding/shapes.c", compiler: "musl-gcc", flags: &["-static"] },
+    Variant {
+        name: "libraries-musl",
+        source: "unwinding/libraries.c",
+        compiler: "musl-gcc",
+        flags: &["-static"],
+    },
+    Variant {
+        name: "libraries-musl-shared",
+        source: "unwinding/libraries.c",
+        compiler: "musl-gcc",
+        flags: &[],
+    },
     // Nothing but `.debug_frame`, as debuggers read it.
     Variant {
         name: "shapes-debug-frame",

@@ -30,7 +30,8 @@ static int descend(int depth) {
 int main(void) {
     static unsigned state = 1;
     static size_t length = 0;
-    for (int round = 0; round < 40; round++) {
+    static int round = 0;
+    for (; round < 40; round++) {
         for (int index = 0; index < ELEMENTS; index++) {
             state = state * 1103515245u + 12345u;
             values[index] = (int)(state >> 8);

@@ -1,0 +1,199 @@
+//! Rows computed from the instructions of an ELF file, for code without call frame information.
+
+use std::{
+    hash::{BuildHasher as _, Hash, Hasher},
+    ops::Range,
+    sync::Arc,
+};
+
+use profiler_addresses::ElfAddress;
+use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, WorkBudget};
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
+use profiler_elf_symbols::{Elf, Machine, Sections};
+use profiler_stack_height::{
+    Cfa, Confidence, Error, Frame, Hints, Program, SavedFramePointer, StackRow, analyze, never_returns,
+};
+
+use crate::{
+    cfi_entries::KEYS,
+    rule::{pack_offsets, rule_without_offsets},
+};
+
+/// The most code that is analysed: with a third of a second for a megabyte, the table of a file takes at most two thirds.
+const MAX_CODE_BYTES: u64 = 2 << 20;
+
+/// The largest file that is analysed. It is in memory meanwhile: tables of jumps are in its data.
+const MAX_FILE_BYTES: u64 = 32 << 20;
+
+/// The call frame information of a file that describes all of its code has at least this part of the size of the code.
+const CODE_BYTES_PER_CFI_BYTE: u64 = 16;
+
+/// The offset of the return address from the CFA (System V ABI AMD64, 3.2.2).
+const RETURN_ADDRESS_OFFSET: i16 = -8;
+
+/// What the analysis reads of a file.
+pub(crate) struct Instructions {
+    code_ranges: Vec<Range<u64>>,
+    /// The whole file.
+    bytes: Vec<u8>,
+    layout: SegmentLayout,
+    relocations: Vec<RelativeRelocation>,
+    is_position_independent: bool,
+    hints: Hints,
+}
+
+impl Instructions {
+    /// Reads the code of a file whose call frame information, of that many bytes, cannot describe it; `None` for other files,
+    /// and for those with more code than is analysed.
+    pub(crate) fn read(elf: &Elf, sections: &Sections, cfi_bytes: u64) -> Result<Option<Self>, ParseError> {
+        let code_ranges = match sections.code_ranges() {
+            ranges if ranges.is_empty() => elf.code_ranges().collect(),
+            ranges => ranges,
+        };
+        let code_bytes = code_ranges.iter().map(|range| range.end.saturating_sub(range.start));
+        let code_bytes = code_bytes.fold(0, u64::saturating_add);
+        let is_described = cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= code_bytes;
+        if elf.machine() != Machine::X86_64 || is_described || code_bytes > MAX_CODE_BYTES {
+            return Ok(None);
+        }
+        let length = elf.image().length();
+        if length > MAX_FILE_BYTES {
+            return Ok(None);
+        }
+        let mut found = Self {
+            bytes: elf.image().read(0, length, MAX_FILE_BYTES)?,
+            layout: elf.layout(),
+            relocations: elf.relative_relocations(&Arc::new(WorkBudget::default()))?,
+            is_position_independent: elf.is_position_independent(),
+            hints: Hints::default(),
+            code_ranges,
+        };
+        found.hints = found.hints(elf)?;
+        Ok(Some(found))
+    }
+
+    fn hints(&self, elf: &Elf) -> Result<Hints, ParseError> {
+        let mut hints = Hints { function_starts: vec![elf.entry().0], ..Hints::default() };
+        elf.for_each_function(|address, name| {
+            // The compiler's name of the part of a function that is seldom executed.
+            if memchr::memmem::find(name, b".cold").is_none() {
+                hints.function_starts.push(address.0);
+            }
+            // It ends a program, and is called by its entry point alone.
+            if never_returns(name) && name != b"__libc_start_main" {
+                hints.never_return.push(address.0);
+            }
+        })?;
+        hints.code_pointers = self.relocations.iter().map(|relocation| relocation.target.0).collect();
+        hints.function_starts.retain(|address| self.is_code(*address));
+        hints.code_pointers.retain(|address| self.is_code(*address));
+        Ok(hints)
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.code_ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// The rows of ranges of code, which are sorted.
+    ///
+    /// # Errors
+    /// [`ParseError::TooLarge`] when the analysis is cancelled. Of a program beyond its limits there are no rows.
+    pub(crate) fn rows(
+        &self,
+        wanted: &[Range<u64>],
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<Vec<(u64, Rule)>, ParseError> {
+        match analyze(self, &self.hints, wanted, should_continue) {
+            Ok(rows) => Ok(rows.iter().map(|row| (row.address, rule(row))).collect()),
+            Err(Error::TooLarge) => Ok(Vec::new()),
+            Err(Error::Cancelled) => Err(ParseError::TooLarge),
+        }
+    }
+
+    /// The parts of the code that no function of the call frame information covers. `functions` are sorted.
+    pub(crate) fn gaps(&self, functions: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut functions = functions.peekable();
+        for code in &self.code_ranges {
+            let mut start = code.start;
+            while let Some(function) = functions.peek().filter(|function| function.start < code.end) {
+                if start < function.start {
+                    gaps.push(start..function.start);
+                }
+                start = start.max(function.end);
+                functions.next();
+            }
+            if start < code.end {
+                gaps.push(start..code.end);
+            }
+        }
+        gaps
+    }
+}
+
+impl Program for Instructions {
+    fn code_ranges(&self) -> &[Range<u64>] {
+        &self.code_ranges
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let Some((offset, rest)) = self.layout.rest_from(ElfAddress(address)) else { return false };
+        let start = usize::try_from(offset.0).unwrap_or(usize::MAX);
+        let bytes = start.checked_add(into.len()).and_then(|end| self.bytes.get(start..end));
+        let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 <= rest) else { return false };
+        into.copy_from_slice(bytes);
+        true
+    }
+
+    fn pointer(&self, address: u64) -> Option<u64> {
+        let place = ElfAddress(address);
+        if let Ok(index) = self.relocations.binary_search_by_key(&place, |relocation| relocation.place) {
+            return self.relocations.get(index).map(|relocation| relocation.target.0);
+        }
+        let mut bytes = [0; 8];
+        (!self.is_position_independent && self.read(address, &mut bytes)).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+/// The rows can depend on every byte of the file.
+impl Hash for Instructions {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        KEYS.hash_one(&self.bytes).hash(state);
+    }
+}
+
+/// The rule of a row; the rule for code without unwind information where its frame is not known.
+fn rule(row: &StackRow) -> Rule {
+    let Some(Frame { cfa, frame_pointer }) = row.frame else {
+        return Rule::default();
+    };
+    let (cfa, cfa_offset) = match cfa {
+        Cfa::StackPointer(offset) => (CfaRule::StackPointer, offset),
+        Cfa::FramePointer(offset) => (CfaRule::FramePointer, offset),
+        Cfa::StoredAtStackPointer { offset, add } => {
+            (CfaRule::StoredAtStackPointer, pack_offsets(offset, add))
+        }
+        Cfa::StoredAtFramePointer { offset, add } => {
+            (CfaRule::StoredAtFramePointer, pack_offsets(offset, add))
+        }
+        Cfa::SignalFrame => return rule_without_offsets(CfaRule::SignalFrame),
+    };
+    let (frame_pointer, frame_pointer_offset) = match frame_pointer {
+        SavedFramePointer::Same => (FramePointerRule::Same, 0),
+        SavedFramePointer::AtCfa(offset) => (FramePointerRule::AtCfa, offset),
+        SavedFramePointer::AtFramePointer(offset) => (FramePointerRule::AtFramePointer, offset),
+        SavedFramePointer::Unknown => (FramePointerRule::Undefined, 0),
+    };
+    Rule {
+        cfa: cfa as u8,
+        cfa_offset,
+        frame_pointer: frame_pointer as u8,
+        frame_pointer_offset,
+        return_address: match row.confidence {
+            Confidence::Full => RuleFlags::BY_INSTRUCTIONS,
+            Confidence::ReturnMustFollowCall => RuleFlags::BY_INSTRUCTIONS | RuleFlags::RETURNS_BEHIND_CALL,
+        },
+        return_address_offset: RETURN_ADDRESS_OFFSET,
+        ..Rule::default()
+    }
+}
