@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{project, shell};
 
 /// Folders, and the end-to-end tests of what is in them, as an expression of nextest.
-const TESTS_OF: [(&str, &str); 12] = [
+const TESTS_OF: [(&str, &str); 13] = [
     (
         "crates/agent/",
         "package(profiler-agent) + (binary(end_to_end) & test(/agent/)) + (binary(containers) & test(/daemon_set|deployment|kustomization/))",
@@ -23,6 +23,7 @@ const TESTS_OF: [(&str, &str); 12] = [
         "binary(containers) + (binary(end_to_end) & test(/targets|threads|lifetimes|command_user/))",
     ),
     ("crates/profile-formats/", "binary(html_page) + binary(other_tools) + binary(output_files)"),
+    ("crates/stack-height/", "binary(end_to_end) & test(/unwinding/)"),
     ("crates/symbolize/", "binary(end_to_end) & test(/symbol|jit|dotnet|hostile|debug_information|sandbox/)"),
     ("crates/triggers/", "test(/record/)"),
     ("crates/unwind-tables/", "binary(end_to_end) & test(/unwinding|chains|real_programs|dotnet::/)"),
