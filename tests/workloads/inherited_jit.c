@@ -63,7 +63,7 @@ static void add_record(FILE *dump, const char *code, const char *name) {
 
 /* Away from the directories in which profilers search: only the mapping leads to it. */
 static void write_dump(const char *code) {
-    char folder[] = "/tmp/inherited-XXXXXX";
+    char folder[] = P_tmpdir "/inherited-XXXXXX";
     if (mkdtemp(folder) == NULL)
         exit(1);
     snprintf(file_path, sizeof file_path, "%s/jit-%d.dump", folder, getpid());

@@ -1,17 +1,9 @@
 //! The place of a function in a file, by its name.
 
-use object::{
-    LittleEndian,
-    elf::{self, Sym64},
-    pod,
-};
 use profiler_addresses::{ElfAddress, FileOffset};
 use profiler_binary_reader::ParseError;
 
-use crate::{elf::Elf, header::LE};
-
-/// The largest symbol or string table that is read.
-const MAX_TABLE_BYTES: u64 = 256 << 20;
+use crate::elf::Elf;
 
 impl Elf {
     /// Finds a function by the name that the symbol table stores, which can be mangled: in `.symtab`, else in `.dynsym`. An
@@ -20,29 +12,13 @@ impl Elf {
     /// # Errors
     /// When a symbol table is malformed or larger than 256 MiB.
     pub fn find_function(&self, name: &str) -> Result<Option<ElfAddress>, ParseError> {
-        let sections = self.sections()?;
-        for table_type in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            let Some(table) = sections.find_type(table_type).filter(|section| section.is_stored()) else {
-                continue;
-            };
-            let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
-            let strings = strings.read(self.image(), MAX_TABLE_BYTES)?;
-            let symbols = table.read(self.image(), MAX_TABLE_BYTES)?;
-            let count = symbols.len() / size_of::<Sym64<LittleEndian>>();
-            let (symbols, _) = pod::slice_from_bytes::<Sym64<LittleEndian>>(&symbols, count)
-                .map_err(|()| ParseError::Malformed)?;
-            let has_name = |symbol: &&Sym64<LittleEndian>| {
-                let stored = strings.get(symbol.st_name.get(LE) as usize..).unwrap_or_default();
-                stored.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
-            };
-            let is_defined_function = |symbol: &&Sym64<LittleEndian>| {
-                symbol.st_type() == elf::STT_FUNC && symbol.st_shndx.get(LE) != elf::SHN_UNDEF
-            };
-            if let Some(found) = symbols.iter().filter(is_defined_function).find(has_name) {
-                return Ok(Some(ElfAddress(found.st_value.get(LE))));
+        let mut found = None;
+        self.for_each_function(|address, symbol| {
+            if symbol == name.as_bytes() {
+                found.get_or_insert(address);
             }
-        }
-        Ok(None)
+        })?;
+        Ok(found)
     }
 
     /// The place in the file of an address in a code segment; `None` outside of all of them.
@@ -56,6 +32,7 @@ impl Elf {
 
 #[cfg(test)]
 mod tests {
+    use object::elf;
     use profiler_binary_reader::Image;
 
     use super::*;

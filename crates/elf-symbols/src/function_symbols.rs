@@ -11,13 +11,13 @@ use profiler_binary_reader::ParseError;
 use crate::{elf::Elf, header::LE};
 
 /// The largest symbol table, and the largest table of names.
-const MAX_TABLE_BYTES: u64 = 16 << 20;
+const MAX_TABLE_BYTES: u64 = 256 << 20;
 
 impl Elf {
-    /// Calls `found` with the address and the name of each function that `.symtab` and `.dynsym` define.
+    /// Calls `found` with the address and the stored name of each function that `.symtab`, and then `.dynsym`, define.
     ///
     /// # Errors
-    /// When a symbol table is malformed or larger than 16 MiB.
+    /// When a symbol table is malformed or larger than 256 MiB.
     pub fn for_each_function(&self, mut found: impl FnMut(ElfAddress, &[u8])) -> Result<(), ParseError> {
         let sections = self.sections()?;
         for table_type in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {

@@ -37,7 +37,7 @@ pub struct GoTestFunction<'a> {
 pub fn go_table(version: GoVersion, text: u64, functions: &[GoTestFunction<'_>]) -> Vec<u8> {
     let is_old = version == GoVersion::V2;
     let is_relative = !is_old && version != GoVersion::V16;
-    // Strings and tables of values begin with an unused byte, because offset 0 means that there is none.
+    // Strings and tables of values begin with an unused byte: offset 0 marks a missing one.
     let (mut names, mut files, mut values, mut units) = (vec![0], vec![0], vec![0], Vec::new());
     let mut described = Vec::new();
     for (index, function) in functions.iter().enumerate() {

@@ -177,7 +177,7 @@ impl Sweep<'_> {
     }
 }
 
-/// A program's code in 64 parts of equal length: a bit stands for each.
+/// A set of parts of a program's code: 64 of equal length, one bit each.
 pub(crate) struct Parts {
     start: u64,
     part_bytes: u64,

@@ -79,7 +79,8 @@ impl State {
         Self::with_stack_pointer(Value::Cfa(-16), false)
     }
 
-    /// The state at an instruction in the middle of an unknown function. [`Value::Cfa`] stands for this stack pointer.
+    /// The state at an instruction in the middle of an unknown function. [`Value::Cfa`] is relative to the stack
+    /// pointer there.
     pub(crate) fn at_scan_start() -> Self {
         Self::with_stack_pointer(Value::Cfa(0), true)
     }
