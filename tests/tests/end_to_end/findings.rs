@@ -27,8 +27,8 @@ fn wall_profile(workload: &Workload) -> Profile {
 fn wall_profile_of(workload: &Workload, time: Duration) -> Profile {
     let builder = sample_pid(workload.pid()).wall_clock_hz(WALL_HZ).cpu_samples(false);
     let mut session = builder.build().unwrap().start().unwrap();
-    session.wait(Some(time));
-    session.stop().unwrap()
+    // The last profile of a session has limited time to read symbols, which a busy machine exceeds.
+    session.take_profile(time).unwrap()
 }
 
 /// The findings but that of the run queue, which depends on what else runs on the machine.
@@ -84,9 +84,15 @@ fn are_whole_and_named(profile: &Profile) -> bool {
 fn threads_that_queue_for_one_lock_are_a_convoy() {
     let Some(_lock) = run_beside_others() else { return };
     let profile = wall_profile(&Workload::start("convoy"));
-    let [(kind, text)] = &findings(&profile)[..] else { panic!("{:?}", profile.findings()) };
+    let [(kind, text)] = &findings(&profile)[..] else {
+        panic!("{:?} of {:#?}", profile.findings(), profile.ledger())
+    };
     assert_eq!(*kind, FindingKind::LockConvoy);
-    assert!(text.contains("of 8 threads at a time wait for the lock in append ("), "{text}");
+    // A mutex is not fair: the thread that holds it can get it again and again, and is then never seen to wait.
+    let is_of = |threads: u32| {
+        text.contains(&format!("of {threads} threads at a time wait for the lock in append ("))
+    };
+    assert!(is_of(7) || is_of(8), "{text}");
 }
 
 #[test]
@@ -120,7 +126,9 @@ fn threads_that_wait_for_locks_of_each_other_are_a_deadlock() {
     let mut session = off_cpu.build().unwrap().start().unwrap();
     session.wait(Some(SAMPLED_DEADLOCK));
     for profile in [wall_profile_of(&workload, SAMPLED_DEADLOCK), session.stop().unwrap()] {
-        let [(kind, text)] = &findings(&profile)[..] else { panic!("{:?}", profile.findings()) };
+        let [(kind, text)] = &findings(&profile)[..] else {
+            panic!("{:?} of {:#?}", profile.findings(), profile.ledger())
+        };
         assert_eq!(*kind, FindingKind::Deadlock);
         assert!(text.contains("4 threads wait for locks, most in transfer, and none gets one"), "{text}");
     }
