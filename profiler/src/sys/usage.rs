@@ -1,6 +1,6 @@
-//! CPU time of this process (getrusage(2)) and of the calling thread (clock_gettime(2)).
+//! CPU time of this process (getrusage(2)) and of its threads (clock_gettime(2)).
 
-use std::time::Duration;
+use std::{mem::MaybeUninit, os::unix::thread::JoinHandleExt as _, thread::JoinHandle, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,7 +13,7 @@ pub(crate) struct CpuTime {
 
 /// The CPU time used so far.
 pub(crate) fn cpu_time() -> CpuTime {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure is writable; for the process itself the call cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: the structure consists of integers, for which zeros and any written values are valid.
@@ -24,6 +24,21 @@ pub(crate) fn cpu_time() -> CpuTime {
 /// The CPU time that the calling thread has used so far.
 pub(crate) fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// The CPU time that a thread has used so far; zero after its end.
+pub(crate) fn cpu_time_of<T>(thread: &JoinHandle<T>) -> Duration {
+    let mut clock = MaybeUninit::<libc::clockid_t>::zeroed();
+    // SAFETY: the thread is not detached as long as its handle lives, and the clock is writable.
+    if unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), clock.as_mut_ptr()) } != 0 {
+        return Duration::ZERO;
+    }
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: an integer, which was initialized; the time is writable. The clock of a thread that has ended is an error.
+    unsafe { libc::clock_gettime(clock.assume_init(), time.as_mut_ptr()) };
+    // SAFETY: two integers, for which zeros are valid.
+    let time = unsafe { time.assume_init() };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 fn nanoseconds(time: libc::timeval) -> u64 {
@@ -43,5 +58,18 @@ mod tests {
         }
         assert!(after.user_ns >= before.user_ns);
         assert!(!thread_cpu_time().is_zero());
+    }
+
+    #[test]
+    fn the_cpu_time_of_another_thread_grows_until_it_ends() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || while ended.try_recv().is_err() {});
+        let before = cpu_time_of(&thread);
+        while cpu_time_of(&thread) <= before {}
+        end.send(()).unwrap();
+        while !thread.is_finished() {}
+        let after = cpu_time_of(&thread);
+        thread.join().unwrap();
+        assert!(after.is_zero() || after > before);
     }
 }

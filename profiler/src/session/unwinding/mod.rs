@@ -22,7 +22,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
     },
-    thread::Thread,
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -31,7 +31,7 @@ use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use crate::{
     sampler::ebpf::UnwindMaps,
-    sys::{priority::raise_thread_priority, usage::thread_cpu_time},
+    sys::{priority::raise_thread_priority, usage::{cpu_time_of, thread_cpu_time}},
 };
 
 /// The capacity of the channel to the thread, in messages.
@@ -41,8 +41,16 @@ const MAX_QUEUED_MESSAGES: usize = 64;
 /// mappings again.
 const MAX_PENDING_CHANGES: usize = 16 * 1024;
 
-/// The longest time that the start of sampling waits for the unwind tables of the initial processes.
-const MAX_START_DELAY: Duration = Duration::from_millis(200);
+/// The CPU time of the thread after which the start of sampling no longer waits for the unwind tables of the initial processes.
+/// On a machine that is busy, or whose files are not in memory, it waits for longer than that: the first stacks would be
+/// unwound by frame pointer otherwise.
+const MAX_START_CPU_TIME: Duration = Duration::from_millis(200);
+
+/// The longest time that the start of sampling waits for them: a file system may not respond.
+const MAX_START_DELAY: Duration = Duration::from_secs(2);
+
+/// The interval at which the start compares both.
+const START_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The interval at which unused unwind tables are evicted, as long as there are some.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(5);
@@ -57,7 +65,7 @@ pub(super) struct UnwindTableThread {
     must_clear: bool,
     installations: Arc<Installations>,
     stop: Arc<AtomicBool>,
-    thread: Thread,
+    thread: JoinHandle<()>,
 }
 
 /// A message to the thread.
@@ -86,7 +94,7 @@ impl UnwindTableThread {
             must_clear: false,
             installations,
             stop,
-            thread: thread.thread().clone(),
+            thread,
         })
     }
 
@@ -115,9 +123,17 @@ impl UnwindTableThread {
     /// installed while sampling.
     pub(super) fn wait_until_installed(&self) {
         let (installed, wait_installed) = sync_channel(1);
-        if self.send(Message::Wait(installed)).is_ok() {
-            let _ = wait_installed.recv_timeout(MAX_START_DELAY);
+        if self.send(Message::Wait(installed)).is_err() {
+            return;
         }
+        let (begin, used_before) = (Instant::now(), cpu_time_of(&self.thread));
+        let goes_on = || {
+            let used = cpu_time_of(&self.thread).saturating_sub(used_before);
+            used < MAX_START_CPU_TIME && begin.elapsed() < MAX_START_DELAY
+        };
+        while goes_on()
+            && wait_installed.recv_timeout(START_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
+        {}
     }
 
     /// Sends a message; returns it while the channel is full.
@@ -136,7 +152,7 @@ impl Drop for UnwindTableThread {
         self.stop.store(true, Ordering::Release);
         self.messages = None;
         // It may be pausing.
-        self.thread.unpark();
+        self.thread.thread().unpark();
     }
 }
 

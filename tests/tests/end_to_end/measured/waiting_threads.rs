@@ -228,7 +228,8 @@ fn threads_that_exit_while_they_wait_have_samples_up_to_then() {
             assert_near(seconds_of_thread(&after, pid, tid), 0.0, &what);
             assert!(seconds_of_thread(&last, pid, tid) <= 0.0, "{what}");
         }
-        assert_near(seconds_of_thread(&after, pid, pid), duration_s(&after), "the thread that goes on");
+        let going_on = format!("{waiting:?}, the thread that goes on, {:?}", after.ledger());
+        assert_near(seconds_of_thread(&after, pid, pid), duration_s(&after), &going_on);
     }
 }
 
