@@ -8,6 +8,7 @@
 mod config;
 mod counter;
 pub mod event;
+pub mod function_edge;
 pub mod names;
 pub mod off_cpu;
 mod record;
@@ -36,8 +37,8 @@ pub const OVERHEAD_SHARE_BITS: u32 = 20;
 /// one run may chain (`MAX_TAIL_CALL_CNT`, `include/linux/bpf.h`) it bounds the depth of a stack.
 pub const FRAMES_PER_TAIL_CALL: u32 = 8;
 
-/// Entries of the epilogue cache, indexed by the hash of an instruction's address. A power of two.
-pub const EPILOGUE_CACHE_CAPACITY: u32 = 4096;
+/// Entries of the cache of function edges, indexed by the hash of an instruction's address. A power of two.
+pub const EDGE_CACHE_CAPACITY: u32 = 4096;
 
 /// Levels of a cgroup v1 hierarchy that are searched upwards for the target directory.
 pub const MAX_CGROUP_DEPTH: u32 = 32;

@@ -5,6 +5,10 @@
 //! rest of a method has lost its frame pointer too. The epilogue shows where the return address is: `add rsp, n`, pops and
 //! a return, a few instructions behind every instruction of a small function. Bytes that look like an epilogue by chance
 //! are rejected because the stack slot that they lead to does not hold a return address.
+//!
+//! Where the instruction itself is in the epilogue, [`EdgeScan`](profiler_common::function_edge::EdgeScan) is exact.
+
+use profiler_common::function_edge::{EdgeKind, FunctionEdge};
 
 /// Bytes of code that are scanned: most functions without a frame are shorter.
 pub const CODE_BYTES: usize = 128;
@@ -69,15 +73,6 @@ const POPS_FRAME_POINTER: u32 = 0x80;
 const PREVIOUS_SHIFT: u32 = 8;
 const POPPED_SHIFT: u32 = 16;
 
-/// Where the caller's registers are saved, in bytes above the stack pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epilogue {
-    /// The slot of the return address.
-    pub return_address_offset: u64,
-    /// The slot of the frame pointer, where the function saved it.
-    pub frame_pointer_offset: Option<u64>,
-}
-
 impl ScanState {
     #[inline(always)]
     fn phase(self) -> u32 {
@@ -99,7 +94,7 @@ impl ScanState {
     /// The epilogue, where one was found.
     #[inline(always)]
     #[must_use]
-    pub fn epilogue(self) -> Option<Epilogue> {
+    pub fn epilogue(self) -> Option<FunctionEdge> {
         if self.phase() != phase::FOUND {
             return None;
         }
@@ -107,7 +102,7 @@ impl ScanState {
         let is_saved = self.0 & POPS_FRAME_POINTER != 0;
         let frame_pointer_offset =
             if is_saved { Some(return_address_offset.wrapping_sub(WORD)) } else { None };
-        Some(Epilogue { return_address_offset, frame_pointer_offset })
+        Some(FunctionEdge { kind: EdgeKind::LikelyEpilogue, return_address_offset, frame_pointer_offset })
     }
 
     /// The state after the next byte. `is_leaf`: the function runs, and is not waiting for a callee. Only then a return
@@ -369,8 +364,12 @@ mod tests {
         })
     }
 
+    fn likely(return_address_offset: u64, frame_pointer_offset: Option<u64>) -> FunctionEdge {
+        FunctionEdge { kind: EdgeKind::LikelyEpilogue, return_address_offset, frame_pointer_offset }
+    }
+
     /// The epilogue of a function that has called another.
-    fn epilogue(code: &[u8]) -> Option<Epilogue> {
+    fn epilogue(code: &[u8]) -> Option<FunctionEdge> {
         scan(code, false).epilogue()
     }
 
@@ -408,9 +407,8 @@ mod tests {
 
     #[test]
     fn a_popped_frame_pointer_was_saved_below_the_return_address() {
-        let found = |return_address_offset| {
-            Some(Epilogue { return_address_offset, frame_pointer_offset: Some(return_address_offset - WORD) })
-        };
+        let found =
+            |return_address_offset| Some(likely(return_address_offset, Some(return_address_offset - WORD)));
         assert_eq!(epilogue(&[&POP_RBP[..], &RET].concat()), found(8));
         assert_eq!(epilogue(&[&ADD_RSP_8[..], &POP_RBP, &RET].concat()), found(16));
         assert_eq!(epilogue(&[&ADD_RSP_0X28[..], &POP_RBX, &POP_R15, &POP_RBP, &RET].concat()), found(0x40));
@@ -440,10 +438,7 @@ mod tests {
     #[test]
     fn a_return_without_pops_is_an_epilogue_of_a_leaf_only() {
         let code = [&INC_RAX[..], &RET].concat();
-        assert_eq!(
-            scan(&code, true).epilogue(),
-            Some(Epilogue { return_address_offset: 0, frame_pointer_offset: None })
-        );
+        assert_eq!(scan(&code, true).epilogue(), Some(likely(0, None)));
         assert_eq!(offset(&[&code[..], &ADD_RSP_8, &RET].concat()), Some(8));
         let moves = [0x48, 0x8b, 0xc3, 0x03, 0xc3, 0x0f, 0xb6, 0xc3];
         assert_eq!(scan(&moves, true).epilogue(), None, "operands of other instructions");
@@ -453,8 +448,7 @@ mod tests {
     fn at_the_start_of_a_function_the_return_address_is_at_the_stack_pointer() {
         for push in [0x50, 0x53, 0x55] {
             let code = [&[push][..], &INC_RAX, &ADD_RSP_8, &POP_RBP, &RET].concat();
-            let nothing = Epilogue { return_address_offset: 0, frame_pointer_offset: None };
-            assert_eq!(scan(&code, true).epilogue(), Some(nothing));
+            assert_eq!(scan(&code, true).epilogue(), Some(likely(0, None)));
             assert_eq!(epilogue(&code).map(|found| found.return_address_offset), Some(16), "after a call");
             let later = [&INC_RAX[..], &code].concat();
             assert_eq!(scan(&later, true).epilogue().map(|found| found.return_address_offset), Some(16));

@@ -1,11 +1,11 @@
-//! Pure logic of the BPF programs: unwind steps by CFI and frame pointer, epilogue scanning, stack ids, stack
+//! Pure logic of the BPF programs: unwind steps by CFI, frame pointer and function edge, epilogue scanning, stack ids, stack
 //! flags, reader wake-up.
 //!
 //! Everything here works on plain values, so that its unit tests run on the host.
 #![cfg_attr(target_arch = "bpf", no_std)]
 
+pub mod edge_cache;
 pub mod epilogue;
-pub mod epilogue_cache;
 pub mod governor;
 pub mod maple_node;
 pub mod stack_id;

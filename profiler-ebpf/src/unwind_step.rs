@@ -1,10 +1,11 @@
 //! One unwind step, from a frame to its caller: by CFI rule, signal frame, frame pointer or epilogue.
 
-use profiler_common::unwind::{
-    CfaRule, FramePointerRule, LeafRegister, RbxRule, ReturnAddressRule, Rule, RuleFlags, StackEndReason,
+use profiler_common::{
+    function_edge::{EdgeKind, FunctionEdge},
+    unwind::{
+        CfaRule, FramePointerRule, LeafRegister, RbxRule, ReturnAddressRule, Rule, RuleFlags, StackEndReason,
+    },
 };
-
-use crate::epilogue::Epilogue;
 
 /// Bytes of a stack slot.
 const WORD: u64 = 8;
@@ -61,7 +62,7 @@ pub enum FoundBy {
     Instructions,
     /// By frame pointer, because the code has no CFI.
     FramePointer,
-    /// By epilogue scan, because the code has neither CFI nor a frame.
+    /// By a scan of the code at an edge of the function, which has neither CFI nor a frame there.
     EpilogueScan,
     /// In a signal frame: it was interrupted, and did not call.
     SignalFrame,
@@ -104,24 +105,34 @@ impl Step {
     }
 }
 
-/// Restores the caller's registers by the epilogue of a function whose frame pointer register is its caller's. The result
-/// is a guess: it holds only if the caller's instruction pointer follows a call instruction, which the caller of this
-/// function checks.
+/// Restores the caller's registers near an edge of a function. `None` where the stack contradicts it. The result holds only if the
+/// caller's instruction pointer follows a call instruction, which the caller of this function checks.
 #[inline(always)]
-pub fn step_by_epilogue(epilogue: Epilogue, registers: Registers, stack: &impl StackMemory) -> Option<Step> {
+pub fn step_by_edge(edge: FunctionEdge, registers: Registers, stack: &impl StackMemory) -> Option<Step> {
     let address = |offset: u64| registers.stack_pointer.wrapping_add(offset);
     let mut frame_pointer = registers.frame_pointer;
-    if let Some(saved) = epilogue.frame_pointer_offset {
+    if let Some(saved) = edge.frame_pointer_offset {
+        // Then a step by frame pointer is right, and bytes that look like an epilogue may not be one.
         let is_own_frame = address(saved) == registers.frame_pointer;
-        if is_own_frame || !stack.read_word(address(saved), &mut frame_pointer) {
+        if edge.kind == EdgeKind::LikelyEpilogue && is_own_frame {
+            return None;
+        }
+        if !stack.read_word(address(saved), &mut frame_pointer) {
             return None;
         }
     }
     let mut return_address = 0;
-    if !stack.read_word(address(epilogue.return_address_offset), &mut return_address) {
+    if !stack.read_word(address(edge.return_address_offset), &mut return_address) {
         return None;
     }
-    let stack_pointer = address(epilogue.return_address_offset).wrapping_add(WORD);
+    if edge.kind == EdgeKind::Prologue && edge.return_address_offset != 0 {
+        let mut pushed = 0;
+        let slot = address(edge.return_address_offset).wrapping_sub(WORD);
+        if !stack.read_word(slot, &mut pushed) || pushed != frame_pointer {
+            return None;
+        }
+    }
+    let stack_pointer = address(edge.return_address_offset).wrapping_add(WORD);
     let caller = Registers {
         instruction_pointer: return_address,
         stack_pointer,

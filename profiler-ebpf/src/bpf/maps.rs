@@ -8,7 +8,7 @@ use aya_ebpf::{
     maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
 };
 use profiler_common::{
-    Counter, EPILOGUE_CACHE_CAPACITY, StackId,
+    Counter, EDGE_CACHE_CAPACITY, StackId,
     event::EventCounts,
     off_cpu::OffCpuThread,
     requested_stack::{CopiedStack, StackRequest},
@@ -19,7 +19,7 @@ use profiler_common::{
     },
     wall::{ScannedThread, WaitingThread, WallPass, WallScan},
 };
-use profiler_ebpf::epilogue_cache::CachedEpilogue;
+use profiler_ebpf::edge_cache::CachedEdge;
 
 use super::{
     event::EventScratch, off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch,
@@ -132,11 +132,11 @@ pub(crate) static UNWIND_RULES: Array<[Rule; MAX_RULES as usize]> =
 pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written and read by the sampling programs.
-/// Hash of a process and an instruction's address -> its epilogue scan. A direct-mapped cache: an address replaces another
+/// Hash of a process and an instruction's address -> the edge of the function there. A direct-mapped cache: an address replaces another
 /// with the same hash.
 /// When full: cannot be, every entry exists from the start.
 #[map]
-pub(crate) static EPILOGUES: Array<CachedEpilogue> = Array::with_max_entries(EPILOGUE_CACHE_CAPACITY, 0);
+pub(crate) static FUNCTION_EDGES: Array<CachedEdge> = Array::with_max_entries(EDGE_CACHE_CAPACITY, 0);
 
 /// Written by the loader; read by the tail-calling programs.
 /// 0 -> the program that unwinds further frames.

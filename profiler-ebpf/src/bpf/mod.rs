@@ -4,7 +4,7 @@ mod cgroup;
 mod clock;
 mod config;
 mod counters;
-mod epilogue_scan;
+mod edge_scan;
 mod event;
 mod event_field;
 mod kernel_memory;

@@ -5,6 +5,7 @@
 
 use profiler_common::{
     MAX_FRAMES, SampleRecord, StackHeader,
+    function_edge::EdgeScan,
     unwind::{FileSegment, MappingEntry, ProcessEntry, StackEndReason},
 };
 use profiler_ebpf::{
@@ -19,7 +20,7 @@ use profiler_ebpf::{
 pub(crate) struct Scratch {
     pub(crate) unwind: UnwindState,
     pub(crate) window: StackWindow,
-    pub(crate) epilogue: EpilogueScan,
+    pub(crate) code: CodeScan,
     pub(crate) vma_search: VmaSearchState,
     pub(crate) governor: Governor,
     pub(crate) sample: SampleRecord,
@@ -81,14 +82,15 @@ pub(crate) struct StackWindow {
     pub(crate) words: [u64; WINDOW_WORDS],
 }
 
-/// The state of an epilogue scan.
+/// The state of a scan of code.
 #[repr(C)]
-pub(crate) struct EpilogueScan {
+pub(crate) struct CodeScan {
     /// The code from the scanned instruction on.
     pub(crate) code: [u8; CODE_BYTES],
+    pub(crate) edge: EdgeScan,
     pub(crate) state: ScanState,
-    /// 1 when the function is the leaf: its instruction runs, and is not preceded by a call.
-    pub(crate) is_leaf: u32,
+    /// 1 when the instruction runs, and is not preceded by a call.
+    pub(crate) runs: u32,
 }
 
 /// The state of a search among the VMAs of a process.

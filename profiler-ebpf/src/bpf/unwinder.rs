@@ -1,13 +1,14 @@
-//! The unwinder: unwinds a user stack frame by frame, by CFI, epilogue scan or frame pointer.
+//! The unwinder: unwinds a user stack frame by frame, by CFI, function edge or frame pointer.
 
 use core::ptr::read_volatile;
 
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
     Counter, FrameFlags, MAX_FRAMES, StackFlags, StackId,
-    unwind::{MappingFlags, ProcessEntry, Rule, RuleFlags, StackEndReason},
+    unwind::{CfaRule, MappingFlags, ProcessEntry, Rule, RuleFlags, StackEndReason},
 };
 use profiler_ebpf::{
+    edge_cache::ScanMode,
     note_use,
     stack_id::{hash_finish, hash_step},
     unwind_step::{CalleeFrame, FoundBy, Registers, StackMemory, Step, step_by_frame_pointer, step_by_rule},
@@ -16,7 +17,7 @@ use profiler_ebpf::{
 use super::{
     config::get,
     counters::count,
-    epilogue_scan,
+    edge_scan,
     log::{debug_log, log_caller, log_stack_end},
     maps::PROCESSES,
     scratch::{Scratch, UnwindState},
@@ -120,12 +121,9 @@ pub(crate) fn is_captured(scratch: &Scratch) -> bool {
 
 /// Adds the caller's frame. False at the end of the stack.
 ///
-/// `SCANS_EPILOGUES`: the program may call `bpf_loop`, which the epilogue scan needs.
+/// `SCANS_CODE`: the program may call `bpf_loop`, which the scan of code needs.
 #[inline(always)]
-pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(
-    scratch: &mut Scratch,
-    stack: &impl StackMemory,
-) -> bool {
+pub(crate) fn unwind_frame<const SCANS_CODE: bool>(scratch: &mut Scratch, stack: &impl StackMemory) -> bool {
     if scratch.unwind.end_reason != UnwindState::RUNNING {
         return false;
     }
@@ -133,7 +131,7 @@ pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(
     let result = if scratch.unwind.needs_vma != 0 {
         try_find_vma(scratch)
     } else {
-        try_unwind_frame::<SCANS_EPILOGUES>(scratch, stack)
+        try_unwind_frame::<SCANS_CODE>(scratch, stack)
     };
     match result {
         Ok(()) => true,
@@ -146,7 +144,7 @@ pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(
 }
 
 #[inline(always)]
-fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
+fn try_unwind_frame<const SCANS_CODE: bool>(
     scratch: &mut Scratch,
     stack: &impl StackMemory,
 ) -> Result<(), StackEndReason> {
@@ -157,7 +155,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
     let unwind = &scratch.unwind;
     let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     let rule = rule_for(&unwind.mapping, lookup_address);
-    let scans_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
+    let searches_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
     let registers = unwind.registers;
     debug_log!(
         "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
@@ -167,13 +165,13 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
         rule.cfa_offset,
         rule.frame_pointer
     );
-    let by_epilogue = if SCANS_EPILOGUES && scans_epilogues {
-        let is_interrupted = unwind.lookup_offset == 0;
-        epilogue_scan::unwind_step(&mut scratch.epilogue, registers, is_interrupted, stack)
+    let by_edge = if SCANS_CODE && rule.cfa == CfaRule::Unknown as u8 {
+        let mode = ScanMode { runs: unwind.lookup_offset == 0, searches: searches_epilogues };
+        edge_scan::unwind_step(&mut scratch.code, registers, mode, stack)
     } else {
         None
     };
-    let step = match by_epilogue {
+    let step = match by_edge {
         Some(step) => step,
         None => step_by_table(&scratch.unwind, rule, stack),
     };
@@ -223,7 +221,7 @@ fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) ->
     }
     let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
     let step = step_by_rule(rule, CalleeFrame { registers, leaf }, stack);
-    if must_follow_call && !epilogue_scan::follows_call(step.caller.instruction_pointer) {
+    if must_follow_call && !edge_scan::follows_call(step.caller.instruction_pointer) {
         return step_by_frame_pointer(registers, stack);
     }
     step

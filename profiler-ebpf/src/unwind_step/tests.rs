@@ -368,23 +368,40 @@ fn a_frame_pointer_is_valid_up_to_the_stack_limit() {
 #[test]
 fn a_function_without_a_frame_is_unwound_by_its_epilogue() {
     let stack = memory(&[]);
-    let without_frame = Epilogue { return_address_offset: 16, frame_pointer_offset: None };
-    let found = step_by_epilogue(without_frame, at(2, 9), &stack);
+    let without_frame = edge(EdgeKind::LikelyEpilogue, 16, None);
+    let found = step_by_edge(without_frame, at(2, 9), &stack);
     let caller = Registers { instruction_pointer: 0x1004, ..at(5, 9) };
     assert_eq!(found, Some(Step { caller, found_by: FoundBy::EpilogueScan, end_reason: None }));
-    assert_eq!(step_by_epilogue(without_frame, at(30, 9), &stack), None, "above the stack");
+    assert_eq!(step_by_edge(without_frame, at(30, 9), &stack), None, "above the stack");
 }
 
 #[test]
 fn a_saved_frame_pointer_is_restored_unless_the_register_points_to_it() {
     let stack = memory(&[]);
-    let framed = Epilogue { return_address_offset: 24, frame_pointer_offset: Some(16) };
-    assert_eq!(step_by_epilogue(framed, at(2, 4), &stack), None, "it points to where it was saved");
-    let found = step_by_epilogue(framed, at(2, 9), &stack).unwrap();
+    let likely = edge(EdgeKind::LikelyEpilogue, 24, Some(16));
+    assert_eq!(step_by_edge(likely, at(2, 4), &stack), None, "it points to where it was saved");
+    let found = step_by_edge(likely, at(2, 9), &stack).unwrap();
     let caller = Registers { instruction_pointer: 0x1005, frame_pointer: 0x1004, ..at(6, 0) };
     assert_eq!(found.caller, caller);
-    assert_eq!(step_by_epilogue(framed, at(30, 9), &stack), None);
-    assert_eq!(step_by_epilogue(framed, at(29, 9), &stack), None);
+    assert_eq!(step_by_edge(likely, at(30, 9), &stack), None);
+    assert_eq!(step_by_edge(likely, at(29, 9), &stack), None);
+    let in_epilogue = edge(EdgeKind::Epilogue, 24, Some(16));
+    assert_eq!(step_by_edge(in_epilogue, at(2, 4), &stack).unwrap().caller, caller);
+}
+
+/// Until a function sets its frame pointer, the register is the caller's, of which it has pushed a copy.
+#[test]
+fn in_a_prologue_the_frame_pointer_is_the_callers() {
+    let stack = memory(&[(3, BASE + 9 * WORD)]);
+    let found = step_by_edge(edge(EdgeKind::Prologue, 16, None), at(2, 9), &stack).unwrap();
+    assert_eq!(found.caller, Registers { instruction_pointer: 0x1004, ..at(5, 9) });
+    assert_eq!(step_by_edge(edge(EdgeKind::Prologue, 16, None), at(2, 8), &stack), None, "another copy");
+    let nothing_pushed = step_by_edge(edge(EdgeKind::Prologue, 0, None), at(2, 8), &stack).unwrap();
+    assert_eq!(nothing_pushed.caller, Registers { instruction_pointer: 0x1002, ..at(3, 8) });
+}
+
+fn edge(kind: EdgeKind, return_address_offset: u64, frame_pointer_offset: Option<u64>) -> FunctionEdge {
+    FunctionEdge { kind, return_address_offset, frame_pointer_offset }
 }
 
 #[test]

@@ -98,6 +98,17 @@ fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
     }
 }
 
+/// The edge of a function says where its return address is: no frame pointer is needed there.
+#[test]
+fn jit_code_without_a_frame_pointer_has_its_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let evaluated = ["trampoline", "evaluate"].repeat(10).join(";");
+    let trampolines = below_main(&[&format!("run;enter;{evaluated};leaf"), "run;goes_on;*"]);
+    assert_known(&profile_of("jit_edges", &["600", "trampolines"]), &trampolines, &[95.0]);
+    let entries = below_main(&["run;call_many;entry", "run;goes_on;*"]);
+    assert_known(&profile_of("jit_edges", &["600", "entries"]), &entries, &[50.0]);
+}
+
 /// musl is built without unwind tables. Rows are computed from its instructions.
 #[test]
 fn leaf_functions_of_musl_have_their_callers_up_to_the_root() {

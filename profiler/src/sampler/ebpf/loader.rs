@@ -163,6 +163,11 @@ impl LoadedPrograms {
         self.off_cpu.iter_mut().for_each(OffCpuWaits::end_interval);
     }
 
+    /// Lets passes run after the end of an interval: its samples and counters were read.
+    pub(super) fn resume_passes(&self) {
+        self.wall.iter().for_each(WallThread::resume);
+    }
+
     /// Adds samples of threads that still wait, and runs the pass of off-CPU time that is due.
     pub(super) fn run_passes(&mut self, batch: &mut Batch) -> Result<()> {
         self.wall.as_mut().map_or(Ok(()), |wall| wall.read(batch))?;

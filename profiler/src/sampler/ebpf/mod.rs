@@ -197,6 +197,7 @@ impl EbpfSource {
     /// the ring buffer like others.
     fn wait(&mut self, wait: Duration, batch: &mut Batch) -> Result<()> {
         let deadline = Instant::now() + wait;
+        self.programs.resume_passes();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));

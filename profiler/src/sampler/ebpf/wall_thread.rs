@@ -60,7 +60,7 @@ enum Interval {
     Ends,
     /// It has run, maybe before the reader asks for its samples.
     HasEnded,
-    /// The reader has its samples. No pass runs until the next read, so that the counters are those of the samples.
+    /// The reader has its samples. No pass runs until the next read begins, so that the counters are those of the samples.
     WasRead,
 }
 
@@ -80,9 +80,15 @@ impl WallThread {
         Ok(Self { shared, thread: Some(thread), blockage: Blockage::default() })
     }
 
-    /// Has the next [`read`](Self::read) return the samples of threads that still wait. No pass follows before the read after it.
+    /// Has the next [`read`](Self::read) return the samples of threads that still wait. No pass follows before
+    /// [`resume`](Self::resume).
     pub(super) fn end_interval(&self) {
         self.shared.set_interval(Interval::Ends);
+    }
+
+    /// Lets passes run after the end of an interval whose samples were read.
+    pub(super) fn resume(&self) {
+        self.shared.resume();
     }
 
     /// Adds the samples without a record to a batch, after the pass that ends the interval, if it ends.
@@ -121,16 +127,21 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for the pass that ends the interval, or lets passes run again after it was read.
+    /// Waits for the pass that ends the interval, if it ends.
     fn read(&self) -> MutexGuard<'_, State> {
         let mut state = self.wait_while(|state| state.interval == Interval::Ends && !state.has_ended);
-        state.interval = match state.interval {
-            Interval::HasEnded => Interval::WasRead,
-            Interval::WasRead => Interval::Runs,
-            interval @ (Interval::Runs | Interval::Ends) => interval,
-        };
-        self.changed.notify_all();
+        if state.interval == Interval::HasEnded {
+            state.interval = Interval::WasRead;
+        }
         state
+    }
+
+    fn resume(&self) {
+        let mut state = self.lock();
+        if state.interval == Interval::WasRead {
+            state.interval = Interval::Runs;
+            self.changed.notify_all();
+        }
     }
 
     /// Waits while a condition holds, and no target blocks the pass.
@@ -198,13 +209,18 @@ mod tests {
 
     /// A pass after it would have ticks without samples.
     #[test]
-    fn no_pass_runs_after_the_end_of_an_interval_until_the_read_after_its_own() {
+    fn no_pass_runs_after_the_end_of_an_interval_until_the_next_read_begins() {
         let shared = Shared::default();
+        shared.resume();
         shared.set_interval(Interval::Ends);
+        shared.resume();
+        assert_eq!(shared.lock().interval, Interval::Ends, "its pass has not run");
         // The thread of passes is faster than the reader.
         shared.set_interval(Interval::HasEnded);
         assert_eq!(shared.read().interval, Interval::WasRead);
-        assert_eq!(shared.read().interval, Interval::Runs);
+        assert_eq!(shared.read().interval, Interval::WasRead);
+        shared.resume();
+        assert_eq!(shared.lock().interval, Interval::Runs);
     }
 
     #[test]

@@ -31,7 +31,10 @@ use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use crate::{
     sampler::ebpf::UnwindMaps,
-    sys::{priority::raise_thread_priority, usage::{cpu_time_of, thread_cpu_time}},
+    sys::{
+        priority::raise_thread_priority,
+        usage::{cpu_time_of, thread_cpu_time},
+    },
 };
 
 /// The capacity of the channel to the thread, in messages.
@@ -131,9 +134,9 @@ impl UnwindTableThread {
             let used = cpu_time_of(&self.thread).saturating_sub(used_before);
             used < MAX_START_CPU_TIME && begin.elapsed() < MAX_START_DELAY
         };
-        while goes_on()
-            && wait_installed.recv_timeout(START_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
-        {}
+        while goes_on() && wait_installed.recv_timeout(START_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
+        {
+        }
     }
 
     /// Sends a message; returns it while the channel is full.
