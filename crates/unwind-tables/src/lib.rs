@@ -66,4 +66,5 @@ pub use table::{TableStatistics, UnwindTable};
 #[cfg(test)]
 mod tests {
     mod cfi_comparison;
+    mod function_edges;
 }
