@@ -141,7 +141,8 @@ fn a_replay_has_the_symbols_from_runtime_events() {
         let (pid, capture) = (workload.pid().to_string(), capture.to_str().unwrap());
         let live = run_command(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
         let replay = run_command(&mut profiler(&["replay", capture]));
-        assert!(dynamic_methods(&live.stdout).len() > 10, "{version}: {}", live.stderr);
+        // How many have samples depends on how busy the machine is.
+        assert!(!dynamic_methods(&live.stdout).is_empty(), "{version}: {}", live.stderr);
         assert_eq!(dynamic_methods(&live.stdout), dynamic_methods(&replay.stdout), "{version}");
     }
 }
