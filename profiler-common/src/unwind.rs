@@ -58,6 +58,9 @@ pub enum CfaRule {
     Unsupported = 8,
     /// rbx + offset (x86-64). The dynamic loader resolves functions of the PLT in such frames.
     Rbx = 9,
+    /// Frame pointer + offset, which can be on another stack than the stack pointer: the code has switched stacks, and has kept the
+    /// frame pointer.
+    FramePointerOfAnyStack = 10,
 }
 
 /// A register of the leaf in place of a [`CfaRule`], a [`FramePointerRule`] or the kind of a [`ReturnAddressRule`]: the

@@ -215,6 +215,7 @@ fn compute_cfa(
 ) -> Option<StackEndReason> {
     const STACK_POINTER: u8 = CfaRule::StackPointer as u8;
     const FRAME_POINTER: u8 = CfaRule::FramePointer as u8;
+    const OF_ANY_STACK: u8 = CfaRule::FramePointerOfAnyStack as u8;
     const AT_STACK_POINTER: u8 = CfaRule::StoredAtStackPointer as u8;
     const AT_FRAME_POINTER: u8 = CfaRule::StoredAtFramePointer as u8;
     const PLT: u8 = CfaRule::Plt as u8;
@@ -222,7 +223,7 @@ fn compute_cfa(
     let registers = frame.registers;
     match rule.cfa {
         STACK_POINTER => *cfa = add_offset(registers.stack_pointer, rule.cfa_offset),
-        FRAME_POINTER => *cfa = add_offset(registers.frame_pointer, rule.cfa_offset),
+        FRAME_POINTER | OF_ANY_STACK => *cfa = add_offset(registers.frame_pointer, rule.cfa_offset),
         AT_STACK_POINTER | AT_FRAME_POINTER => {
             let base =
                 if rule.cfa == AT_STACK_POINTER { registers.stack_pointer } else { registers.frame_pointer };
@@ -266,7 +267,7 @@ fn restore_saved(
     if kind & LeafRegister::FLAG != 0 {
         return restore_from_leaf(rule, cfa, frame, stack, saved);
     }
-    if cfa <= frame.registers.stack_pointer {
+    if cfa <= frame.registers.stack_pointer && rule.cfa != CfaRule::FramePointerOfAnyStack as u8 {
         return Some(StackEndReason::Backwards);
     }
     if kind != ReturnAddressRule::AtCfa as u8 {

@@ -39,7 +39,7 @@
 //! | `symbol_table` | [`SymbolTable`]: functions of `.symtab` and `.dynsym` |
 //! | `export`, `gnu_hash` | [`Elf::find_exports`]; the hash table of dynamic symbols |
 //! | `function_ranges` | [`FunctionRanges`]: functions of stripped files, from `.eh_frame` |
-//! | `go_table` | [`GoTable`]: functions, files and lines of Go programs |
+//! | `go_table` | [`GoTable`]: functions, frames, files and lines of Go programs |
 //! | `relocations` | [`Elf::relative_relocations`] |
 //! | `static_probes`, `probe_arguments` | [`Elf::static_probes`]: static probes (USDT); [`ProbeArgument`] |
 //! | `call_frames` | [`CallFrames`]: `.eh_frame` and `.debug_frame` |
@@ -81,7 +81,7 @@ pub use demangle::demangle;
 pub use dwarf::{DebugFile, DebugFileFinder, DebugInfo, DwarfFrame, NoDebugFiles};
 pub use elf::Elf;
 pub use function_ranges::FunctionRanges;
-pub use go_table::{GoFunction, GoTable};
+pub use go_table::{GoFrame, GoFunction, GoTable};
 pub use machine::Machine;
 pub use probe_arguments::{Operand, ProbeArgument, Register};
 pub use section::{Section, Sections};

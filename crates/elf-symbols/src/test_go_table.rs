@@ -31,6 +31,10 @@ pub struct GoTestFunction<'a> {
     /// The index of the inlined call in each range of code, with the size of the range in bytes. -1 is code that is not inlined. A
     /// function without ranges has no table of inlined calls.
     pub inlined: &'a [(i32, u32)],
+    /// The size of the frame in each range of code, with the size of the range in bytes.
+    pub frame_sizes: &'a [(i32, u32)],
+    /// Whether it writes to the stack pointer: an older version of Go has no flag for that.
+    pub writes_stack_pointer: bool,
 }
 
 /// A table of functions that follow one another from the address `text` on.
@@ -48,12 +52,15 @@ pub fn go_table(version: GoVersion, text: u64, functions: &[GoTestFunction<'_>])
         let file_number = if is_old { i32::try_from(index).unwrap() + 1 } else { 0 };
         let file_values = append_values(&mut values, &[(file_number, bytes)]);
         let line_values = append_values(&mut values, function.lines);
+        let frame_sizes = append_values(&mut values, function.frame_sizes);
         let inlined = if function.inlined.is_empty() {
             None
         } else {
             Some(append_values(&mut values, function.inlined))
         };
-        described.push((bytes, name, file_values, line_values, index as u32, inlined));
+        let kind = u32::from(function.writes_stack_pointer) << 9;
+        let of_function = (bytes, name, frame_sizes, kind);
+        described.push((of_function, file_values, line_values, index as u32, inlined));
     }
     let word = |number: u64| {
         if is_relative { (number as u32).to_le_bytes().to_vec() } else { number.to_le_bytes().to_vec() }
@@ -90,22 +97,24 @@ pub fn go_table(version: GoVersion, text: u64, functions: &[GoTestFunction<'_>])
     }
     let (mut entries, mut records) = (Vec::new(), Vec::new());
     let mut start = if is_relative { 0 } else { text };
-    for (bytes, name, file_values, line_values, unit, inlined) in described {
+    for (of_function, file_values, line_values, unit, inlined) in described {
+        let (bytes, name, frame_sizes, kind) = of_function;
         let record = at + records.len() - if is_old { 0 } else { entries_at };
         entries.extend([word(start), word(record as u64)].concat());
         records.extend(word(start));
         let offset = |value: u32, table: usize| value + table as u32;
         let tables = if inlined.is_some() { 3 } else { 0 };
         let (file_values, line_values) = (offset(file_values, values_at), offset(line_values, values_at));
-        let mut fields = vec![offset(name, names_at), 0, 0, 0, file_values, line_values, tables];
+        let frame_sizes = offset(frame_sizes, values_at);
+        let mut fields = vec![offset(name, names_at), 0, 0, frame_sizes, file_values, line_values, tables];
         if !is_old {
             fields.push(unit);
         }
         if matches!(version, GoVersion::V20 | GoVersion::V26) {
             fields.push(1);
         }
-        // The kind of the function, and its tables.
-        fields.push(0);
+        // The kind and the flags of the function, and its tables.
+        fields.push(kind);
         fields.extend(inlined.into_iter().flat_map(|inlined| [0, 0, offset(inlined, values_at)]));
         records.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
         start += u64::from(bytes);

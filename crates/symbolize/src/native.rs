@@ -327,6 +327,8 @@ mod tests {
             file: "/app/main.go",
             lines: &[(10, 16), (12, 16)],
             inlined: &[],
+            frame_sizes: &[],
+            writes_stack_pointer: false,
         };
         let file = go_program(go_table(GoVersion::V20, 0x1100, &[main]));
         let mut module = NativeModule::from_bytes(file.clone().bytes(), Path::new("/app/x")).unwrap();

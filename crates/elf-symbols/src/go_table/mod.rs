@@ -1,4 +1,4 @@
-//! The function table of Go programs (`.gopclntab`): the name of each function, and file and line of each instruction. Stripping
+//! The function table of Go programs (`.gopclntab`): the name of each function, the size of its frame, and file and line of each instruction. Stripping
 //! leaves it, because the runtime needs it to unwind stacks.
 //!
 //! Format: "Go 1.2 Runtime Symbol Table Information" (golang.org/s/go12symtab), and `pcHeader`, `_func` and `pcvalue` in
@@ -6,12 +6,14 @@
 //! A header, then tables at offsets from it: functions by address, each with an offset to its record; names; files; and
 //! for each function the differences of file and line from instruction to instruction.
 
+mod frames;
 mod layout;
 mod locate;
 mod pc_values;
 #[cfg(test)]
 mod tests;
 
+pub use self::frames::GoFrame;
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{ByteCursor, Image, ParseError, WorkBudget, text_of};
 
@@ -128,14 +130,16 @@ impl GoTable {
         let bytes = self.place.read_up_to(image, at, Record::MAX_BYTES)?;
         let mut fields = ByteCursor::new(&bytes, start_bytes as usize);
         let name = fields.u32()?;
-        let (_arguments, _deferred_return, _stack) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let (_arguments, _deferred_return, frame_sizes) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let (files, lines) = (fields.u32()?, fields.u32()?);
         let tables = fields.u32()?;
         let unit = if self.layout.units.is_some() { fields.u32()? } else { 0 };
+        let kind_at = start_bytes as usize + self.layout.version.record_words() * 4;
+        let flags = bytes.get(kind_at + 1).copied().unwrap_or(0);
         let inlined_at = start_bytes as usize + (self.layout.version.record_words() + 1 + INLINED_TABLE) * 4;
         let has_inlined = tables as usize > INLINED_TABLE;
         let inlined = if has_inlined { ByteCursor::new(&bytes, inlined_at).u32()? } else { 0 };
-        Ok(Record { name, files, lines, unit, inlined })
+        Ok(Record { name, frame_sizes, files, lines, unit, inlined, flags })
     }
 
     /// File and line of the instruction at a distance from the start of a function; `None` in inlined code, whose file and line
@@ -195,12 +199,15 @@ impl GoTable {
 /// The parts of a function's record that are used: offsets in their tables.
 struct Record {
     name: u32,
+    frame_sizes: u32,
     files: u32,
     lines: u32,
     /// The index of the first file of the function's compilation unit, from 1.16 on.
     unit: u32,
     /// The number of the inlined call.
     inlined: u32,
+    /// Behind the function's kind.
+    flags: u8,
 }
 
 impl Record {

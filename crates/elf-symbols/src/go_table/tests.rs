@@ -14,12 +14,16 @@ const MAIN: GoTestFunction<'_> = GoTestFunction {
     file: "/app/main.go",
     lines: &[(10, 4), (12, 300), (9, 16)],
     inlined: &[],
+    frame_sizes: &[(0, 4), (40, 300), (0, 16)],
+    writes_stack_pointer: false,
 };
 const SERVE: GoTestFunction<'_> = GoTestFunction {
     name: "main.(*Server).Serve",
     file: "/app/serve.go",
     lines: &[(70_000, 32)],
     inlined: &[],
+    frame_sizes: &[(0, 32)],
+    writes_stack_pointer: true,
 };
 
 /// Where tests put the code of Go: not at the start of `.text`, as behind code of C.
@@ -117,6 +121,38 @@ fn inlined_code_has_no_line_of_the_function_around_it() {
         );
         assert_eq!(line(TEXT + 320), Some(70_000), "{version:?}");
     }
+}
+
+#[test]
+fn the_sizes_of_frames_are_read_in_every_version() {
+    for version in GO_VERSIONS {
+        let file = program(".gopclntab", table(version)).data_at(0xa000, description(NAMES_OFFSET));
+        let (elf, table) = read(file).unwrap().unwrap();
+        let mut frames = Vec::new();
+        table.for_each_frame(&elf, |frame| Ok::<_, ParseError>(frames.push(frame))).unwrap();
+        let has_flags = !matches!(version, GoVersion::V2 | GoVersion::V16);
+        let main = GoFrame {
+            code: TEXT..TEXT + 320,
+            writes_stack_pointer: false,
+            sizes: vec![(TEXT, 0), (TEXT + 4, 40), (TEXT + 304, 0)],
+        };
+        let serve = GoFrame {
+            code: TEXT + 320..TEXT + 352,
+            writes_stack_pointer: has_flags,
+            sizes: vec![(TEXT + 320, 0)],
+        };
+        assert_eq!((table.code(), &frames[..]), (TEXT..TEXT + 352, &[main, serve][..]), "{version:?}");
+    }
+}
+
+#[test]
+fn older_versions_know_the_functions_that_switch_stacks_by_name() {
+    let switching = GoTestFunction { name: "runtime.systemstack", writes_stack_pointer: false, ..SERVE };
+    let (elf, table) =
+        read(program(".gopclntab", go_table(GoVersion::V16, TEXT, &[switching]))).unwrap().unwrap();
+    let mut found = Vec::new();
+    table.for_each_frame(&elf, |frame| Ok::<_, ParseError>(found.push(frame.writes_stack_pointer))).unwrap();
+    assert_eq!(found, [true]);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! The sizes of the frames of a Go program, from which its runtime unwinds stacks: `pcsp` of `_func` (`runtime/runtime2.go`).
+
+use std::ops::Range;
+
+use profiler_binary_reader::{Image, ParseError};
+
+use super::{
+    GoTable, Record,
+    layout::Version,
+    pc_values::{self, PcValues},
+};
+use crate::elf::Elf;
+
+/// The size of most tables of values; a longer one is read again.
+const USUAL_TABLE_BYTES: u64 = 256;
+
+/// The function writes to the stack pointer in assembly (`FuncFlagSPWrite` in `internal/abi/symtab.go`, since 1.17).
+const WRITES_STACK_POINTER: u8 = 2;
+
+/// The functions that have this flag since then.
+const SWITCHING_FUNCTIONS: [&str; 9] = [
+    "runtime.asmcgocall",
+    "runtime.cgocallback",
+    "runtime.cgocallback_gofunc",
+    "runtime.gogo",
+    "runtime.mcall",
+    "runtime.morestack",
+    "runtime.rt0_go",
+    "runtime.sigtramp",
+    "runtime.systemstack",
+];
+
+/// The frame of a Go function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoFrame {
+    /// The addresses of its code.
+    pub code: Range<u64>,
+    /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
+    pub writes_stack_pointer: bool,
+    /// The bytes between the stack pointer and the return address, from an address on. The first one is the start of the code.
+    pub sizes: Vec<(u64, u32)>,
+}
+
+impl GoTable {
+    /// The range of addresses of the code of Go.
+    #[must_use]
+    pub fn code(&self) -> Range<u64> {
+        self.text..self.text.saturating_add(self.end.into())
+    }
+
+    /// Calls `each` with the frame of each function, by address. A function without a valid table is left out.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub fn for_each_frame<E>(
+        &self,
+        elf: &Elf,
+        mut each: impl FnMut(GoFrame) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (index, &(start, record)) in self.functions.iter().enumerate() {
+            let end = self.functions.get(index + 1).map_or(self.end, |(next, _)| *next);
+            let address = |relative: u32| self.text.saturating_add(relative.into());
+            if let Ok(Some(frame)) = self.frame(elf.image(), address(start)..address(end), record) {
+                each(frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&self, image: &Image, code: Range<u64>, record: u32) -> Result<Option<GoFrame>, ParseError> {
+        let record = self.record(image, record)?;
+        let writes_stack_pointer = self.writes_stack_pointer(image, &record)?;
+        let sizes = self.frame_sizes(image, &record, &code)?;
+        Ok((!sizes.is_empty()).then_some(GoFrame { code, writes_stack_pointer, sizes }))
+    }
+
+    fn writes_stack_pointer(&self, image: &Image, record: &Record) -> Result<bool, ParseError> {
+        if matches!(self.layout.version, Version::V18 | Version::V20) {
+            return Ok(record.flags & WRITES_STACK_POINTER != 0);
+        }
+        let name = self.string(image, self.layout.names, record.name)?;
+        Ok(SWITCHING_FUNCTIONS.contains(&name.as_str()))
+    }
+
+    fn frame_sizes(
+        &self,
+        image: &Image,
+        record: &Record,
+        code: &Range<u64>,
+    ) -> Result<Vec<(u64, u32)>, ParseError> {
+        let at = self.layout.pc_values.checked_add(record.frame_sizes.into()).ok_or(ParseError::Malformed)?;
+        for bytes in [USUAL_TABLE_BYTES, pc_values::MAX_TABLE_BYTES] {
+            let table = self.place.read_up_to(image, at, bytes)?;
+            match self.decode_sizes(&table, code) {
+                Err(ParseError::Malformed) if bytes < pc_values::MAX_TABLE_BYTES => {}
+                result => return result,
+            }
+        }
+        Err(ParseError::Malformed)
+    }
+
+    fn decode_sizes(&self, table: &[u8], code: &Range<u64>) -> Result<Vec<(u64, u32)>, ParseError> {
+        let mut values = PcValues::new(table, self.layout.quantum);
+        let (mut sizes, mut address) = (Vec::new(), code.start);
+        while let Some((size, until)) = values.next()? {
+            let size = u32::try_from(size).map_err(|_| ParseError::Malformed)?;
+            sizes.push((address, size));
+            address = code.start.saturating_add(until);
+            if address >= code.end {
+                break;
+            }
+        }
+        Ok(sizes)
+    }
+}
