@@ -29,9 +29,10 @@
 //! | module | content |
 //! |---|---|
 //! | `source` | [`TableSource`]: the unwind information of one file |
-//! | `elf_source` | `.eh_frame` or `.debug_frame`, and PLTs, of an ELF file |
+//! | `elf_source` | `.eh_frame`, `.debug_frame` and PLTs of an ELF file |
 //! | `cfi_entries`, `cfi_excerpt` | CIEs and FDEs of a section, read in blocks |
 //! | `cfi` | CIEs and FDEs to rows |
+//! | `coverage` | the code that FDEs cover, and gaps |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
@@ -43,6 +44,7 @@ mod architecture;
 mod cfi;
 mod cfi_entries;
 mod cfi_excerpt;
+mod coverage;
 mod elf_source;
 mod instruction_rows;
 mod packed_rows;

@@ -27,11 +27,15 @@ use std::{
 };
 
 use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
+use profiler_symbolize::debug_file::DebugDirectories;
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use crate::{
     sampler::ebpf::UnwindMaps,
-    sys::{priority::raise_thread_priority, usage::{cpu_time_of, thread_cpu_time}},
+    sys::{
+        priority::raise_thread_priority,
+        usage::{cpu_time_of, thread_cpu_time},
+    },
 };
 
 /// The capacity of the channel to the thread, in messages.
@@ -79,11 +83,15 @@ enum Message {
 
 impl UnwindTableThread {
     /// Starts the thread with empty BPF maps.
-    pub(super) fn start(maps: UnwindMaps, files: Arc<MappedFiles>) -> io::Result<Self> {
+    pub(super) fn start(
+        maps: UnwindMaps,
+        files: Arc<MappedFiles>,
+        debug_directories: Arc<DebugDirectories>,
+    ) -> io::Result<Self> {
         let (messages, receiver) = sync_channel(MAX_QUEUED_MESSAGES);
         let stop = Arc::new(AtomicBool::new(false));
         let installations = Arc::new(Installations::default());
-        let installer = MappingInstaller::new(maps, files, Arc::clone(&installations))?;
+        let installer = MappingInstaller::new(maps, files, debug_directories, Arc::clone(&installations))?;
         let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || run(installer, &receiver, &stop)
@@ -131,9 +139,9 @@ impl UnwindTableThread {
             let used = cpu_time_of(&self.thread).saturating_sub(used_before);
             used < MAX_START_CPU_TIME && begin.elapsed() < MAX_START_DELAY
         };
-        while goes_on()
-            && wait_installed.recv_timeout(START_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
-        {}
+        while goes_on() && wait_installed.recv_timeout(START_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
+        {
+        }
     }
 
     /// Sends a message; returns it while the channel is full.
