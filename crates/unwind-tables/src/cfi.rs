@@ -17,6 +17,7 @@ use crate::{
     cfi_excerpt::{Cie, Excerpt, ExcerptFde},
     coverage::Coverage,
     instruction_rows::Instructions,
+    managed_code::{ManagedCode, ReturnTest},
     packed_rows::{push_pair, take_pair},
     row_writer::RowWriter,
     rule::{self, CfiReader, RowStorage, RuleCompiler},
@@ -40,6 +41,9 @@ const MEAN_FDE_BYTES: usize = 32;
 /// The evaluated bytes between two calls of the callback that can cancel the compilation.
 const BYTES_BETWEEN_CANCEL_CHECKS: u64 = 64 << 10;
 
+/// The functions of managed code between two such calls.
+const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 256;
+
 /// The alignment of functions that are aligned.
 const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
 
@@ -52,6 +56,8 @@ pub(crate) struct CodeLayout {
     pub(crate) plts: Vec<(Range<u64>, Rule)>,
     /// Of a file whose call frame information does not describe most of its code.
     pub(crate) instructions: Option<Box<Instructions>>,
+    /// Of a NativeAOT program.
+    pub(crate) managed_code: Option<ManagedCode>,
 }
 
 impl CodeLayout {
@@ -71,6 +77,9 @@ impl CodeLayout {
         compiler.add_plts()?;
         if let Some(instructions) = &self.instructions {
             compiler.add_gaps(instructions)?;
+        }
+        if let Some(code) = &self.managed_code {
+            compiler.replace_epilogues(code)?;
         }
         compiler.write_rows()
     }
@@ -109,7 +118,13 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     for architecture in [Machine::X86_64, Machine::Aarch64].map(Architecture::for_machine) {
         let rules = architecture.plt_sections.iter().map(|(_, rule)| *rule);
         let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
-        let code = CodeLayout { architecture, code_ranges: vec![CODE], plts, instructions: None };
+        let code = CodeLayout {
+            architecture,
+            code_ranges: vec![CODE],
+            plts,
+            instructions: None,
+            managed_code: None,
+        };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
             let content = Image::Memory(bytes.into());
             let section = HashedSection::read(CallFrames { kind, content, address: SECTION_ADDRESS });
@@ -449,6 +464,51 @@ impl<'a> Compiler<'a> {
         }
         self.functions.sort_unstable();
         Ok(())
+    }
+
+    /// Replaces the rows in the epilogues of managed code, if its call frame information does not describe them.
+    fn replace_epilogues(&mut self, code: &ManagedCode) -> Result<(), ParseError> {
+        let mut all = ReturnTest::default();
+        let mut functions = self.functions.clone();
+        for index in 0..functions.len() {
+            if index % FUNCTIONS_BETWEEN_CANCEL_CHECKS == 0 && !(self.should_continue)() {
+                return Err(ParseError::TooLarge);
+            }
+            let function = functions[index];
+            let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
+            let range = function.start..function.end().min(next_start);
+            if !code.contains(&range) {
+                continue;
+            }
+            let rows = self.rows_of(function).into_iter();
+            let rows: Vec<_> = rows.map(|(address, rule)| (address, self.rules.get(rule))).collect();
+            let tested = code.test(range, &rows);
+            all.add(&tested);
+            if let Some(rows) = tested.rows {
+                functions[index].rows = self.push_rows(function, &rows)?;
+            }
+        }
+        if all.has_failed() {
+            self.functions = functions;
+        }
+        Ok(())
+    }
+
+    /// Packs other rows of a function; their position.
+    fn push_rows(&mut self, function: Function, rows: &[(u64, Rule)]) -> Result<u32, ParseError> {
+        let position = u32::try_from(self.packed_rows.len()).map_err(|_| ParseError::TooLarge)?;
+        let mut packed = FunctionRows {
+            end: function.end(),
+            last: function.start,
+            last_rule: None,
+            known_until: function.end(),
+        };
+        for (address, rule) in rows {
+            let rule = self.rules.index_of(*rule)?;
+            self.push_row(&mut packed, *address, rule);
+        }
+        self.end_function(packed)?;
+        Ok(position)
     }
 
     /// The second pass: writes rows. A function ends at the start of the next one at the latest.

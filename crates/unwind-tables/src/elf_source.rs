@@ -10,7 +10,7 @@ use profiler_elf_symbols::{Elf, Machine, Sections};
 
 use crate::{
     architecture::Architecture, cfi::CodeLayout, cfi_entries::HashedSection, instruction_rows::Instructions,
-    table::UnwindTable,
+    managed_code::ManagedCode, table::UnwindTable,
 };
 
 /// The bytes of all sections: several times that of the largest libraries.
@@ -54,13 +54,14 @@ impl ElfSource {
         {
             sections.push(debug_frame);
         }
-        // Malformed relocations or symbols are no reason to do without the call frame information.
+        // Malformed relocations, symbols or code are no reason to do without the call frame information.
         let instructions = if can_describe(&sections, &text_ranges) {
             None
         } else {
             Instructions::read(elf, text_ranges).unwrap_or(None).map(Box::new)
         };
-        let code = CodeLayout { architecture, code_ranges, plts, instructions };
+        let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
+        let code = CodeLayout { architecture, code_ranges, plts, instructions, managed_code };
         Ok(Self { machine, code, sections })
     }
 
@@ -80,6 +81,7 @@ impl Hash for ElfSource {
         self.code.plts.hash(state);
         self.sections.hash(state);
         self.code.instructions.hash(state);
+        self.code.managed_code.hash(state);
     }
 }
 

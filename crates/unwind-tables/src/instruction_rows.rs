@@ -27,7 +27,7 @@ const MAX_CODE_BYTES: u64 = 2 << 20;
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
 /// The offset of the return address from the CFA (System V ABI AMD64, 3.2.2).
-const RETURN_ADDRESS_OFFSET: i16 = -8;
+pub(crate) const RETURN_ADDRESS_OFFSET: i16 = -8;
 
 /// What the analysis reads of a file.
 pub(crate) struct Instructions {
@@ -140,7 +140,7 @@ impl Hash for Instructions {
 }
 
 /// The rule of a row; the rule for code without unwind information where its frame is not known.
-fn rule(row: &StackRow) -> Rule {
+pub(crate) fn rule(row: &StackRow) -> Rule {
     let Some(Frame { cfa, frame_pointer }) = row.frame else {
         return Rule::default();
     };

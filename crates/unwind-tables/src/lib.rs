@@ -36,6 +36,7 @@
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
+//! | `managed_code` | rows of epilogues, which the call frame information of NativeAOT does not describe |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
 //! | `rule_set` | the distinct rules |
 //! | `row_writer`, `packed_rows`, `table` | [`UnwindTable`] |
@@ -47,6 +48,7 @@ mod cfi_excerpt;
 mod coverage;
 mod elf_source;
 mod instruction_rows;
+mod managed_code;
 mod packed_rows;
 mod precompiled;
 mod row_writer;

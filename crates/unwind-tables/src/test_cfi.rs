@@ -92,7 +92,13 @@ impl TestCfi {
 pub(crate) fn code_layout(machine: Machine) -> CodeLayout {
     let architecture = Architecture::for_machine(machine);
     let all = CODE_ADDRESS..CODE_ADDRESS + CODE_BYTES;
-    CodeLayout { architecture, code_ranges: [all].into(), plts: Vec::new(), instructions: None }
+    CodeLayout {
+        architecture,
+        code_ranges: [all].into(),
+        plts: Vec::new(),
+        instructions: None,
+        managed_code: None,
+    }
 }
 
 /// A rule of x86-64 with the caller's frame pointer in its register.

@@ -179,6 +179,16 @@ fn a_function_that_ended_with_a_tail_call_is_absent() {
     assert_known(&profile_of("tail_calls", &["600"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
+/// As the compiler of NativeAOT programs writes it.
+#[test]
+fn functions_whose_call_frame_information_has_no_epilogues_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let profile = profile_of("epilogues", &["600"]);
+    assert_known(&profile, &below_main(&["run;managed", "run", "run;goes_on;*"]), &[60.0]);
+    let by_instructions = profile.first_ledger().found_by.get(&FoundBy::Instructions);
+    assert!(by_instructions.is_some_and(|frames| *frames > SAMPLES / 10), "{by_instructions:?}");
+}
+
 #[test]
 fn leaves_with_a_frame_in_registers_have_their_callers() {
     let Some(_lock) = run_beside_others() else { return };
