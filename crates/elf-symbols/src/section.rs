@@ -99,9 +99,16 @@ impl Sections {
     /// Whether the file contains DWARF. A debug file keeps the headers of all sections but the bytes of few, so that a header
     /// without bytes does not count.
     pub fn has_dwarf(&self) -> bool {
-        [&b".debug_info"[..], b".zdebug_info"]
-            .iter()
-            .any(|name| self.find(name).is_some_and(|found| found.is_stored()))
+        self.has_stored([b".debug_info", b".zdebug_info"])
+    }
+
+    /// Whether the file contains call frame information for debuggers (`.debug_frame`).
+    pub fn has_debug_frame(&self) -> bool {
+        self.has_stored([b".debug_frame", b".zdebug_frame"])
+    }
+
+    fn has_stored(&self, names: [&[u8]; 2]) -> bool {
+        names.iter().any(|name| self.find(name).is_some_and(|found| found.is_stored()))
     }
 
     /// Whether the file has a full symbol table (`.symtab`).

@@ -167,6 +167,20 @@ impl TestFile {
         file
     }
 
+    /// Adds a section of code with this address and content, and a segment that contains it.
+    pub fn code_at(self, name: &str, address: u64, contents: Vec<u8>) -> Self {
+        let bytes = U64::new(LE, contents.len() as u64);
+        let mut file = self.with(name, elf::SHT_PROGBITS, contents).section_address(address);
+        if let Some((header, _)) = file.sections.last_mut() {
+            header.sh_flags = U64::new(LE, elf::SHF_ALLOC | elf::SHF_EXECINSTR);
+        }
+        file = file.segment_of_section(elf::PT_LOAD);
+        if let Some(segment) = file.segments.last_mut() {
+            (segment.p_vaddr, segment.p_memsz) = (U64::new(LE, address), bytes);
+        }
+        file
+    }
+
     /// Changes the type of a section.
     pub fn section_type(mut self, index: usize, kind: SectionType) -> Self {
         self.sections[index].0.sh_type = U32::new(LE, kind);

@@ -85,7 +85,8 @@ pub enum FoundBy {
     SignalFrame,
     /// By the call instruction of its caller: the function has left the stack with a jump to its callee.
     CallInstruction,
-    /// By unwind rows computed from the instructions of its callee, which has no call frame information.
+    /// By unwind rows computed from the instructions of its callee, which has no call frame information, or none of the
+    /// epilogue that was interrupted.
     Instructions,
 }
 

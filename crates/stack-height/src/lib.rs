@@ -46,6 +46,7 @@
 //! | `discovery`, `entry` | starts of functions, and functions that never return |
 //! | `function` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
+//! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
 //! | `gaps`, `scan` | code that no known function reaches |
 //! | `signal_return` | return trampolines of signal handlers |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
@@ -58,6 +59,7 @@ mod analysis;
 mod code;
 mod discovery;
 mod entry;
+mod epilogue;
 mod error;
 mod function;
 mod function_rows;
@@ -75,6 +77,7 @@ mod value;
 mod work;
 
 pub use analysis::analyze;
+pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;
 pub use program::{Hints, Program};

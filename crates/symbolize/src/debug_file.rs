@@ -5,6 +5,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use profiler_binary_reader::{Image, WorkBudget};
@@ -15,6 +16,9 @@ use profiler_elf_symbols::{
 use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory};
 
 use crate::{debug_paths, modules::tenants::Tenant, symbol_server::SymbolServers};
+
+/// The CPU time for checksums of debug files with call frame information. Most modules have a build id, and need none.
+const MAX_CHECKSUM_TIME: Duration = Duration::from_millis(50);
 
 /// The directories in which the files of one process are searched.
 #[derive(Clone, Debug)]
@@ -46,6 +50,16 @@ impl DebugDirectories {
     /// A host root directory and nothing else.
     pub fn with_host(host: RootDirectory) -> Self {
         Self { configured: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
+    }
+
+    /// Finds the debug file of the module at `path` that has call frame information (`.debug_frame`). The root directory of the
+    /// target is not searched: an unwind table is shared by all processes that map the module, and a container can write a
+    /// debug file for a module that it shares with others. Files of symbol servers are not downloaded.
+    pub fn find_call_frames(self: &Arc<Self>, module: &Elf, path: &Path) -> Option<Elf> {
+        let budget = WorkBudget::default();
+        budget.limit_time(MAX_CHECKSUM_TIME);
+        let files = DebugFiles { target: None, tenant: None, shared: Arc::clone(self), capture: None };
+        files.find(module, path, Sections::has_debug_frame, &budget).map(|found| found.elf)
     }
 }
 

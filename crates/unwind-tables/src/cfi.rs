@@ -1,6 +1,6 @@
 //! Compiles call frame information (`.eh_frame`, `.debug_frame`) to the rows of an unwind table.
 //!
-//! The first pass reads the section from its start to its end and evaluates each FDE. The second pass sorts the functions by
+//! The first pass reads each section from its start to its end and evaluates each FDE. The second pass sorts the functions by
 //! address and writes their rows in that order.
 
 use std::ops::Range;
@@ -13,9 +13,12 @@ use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 use crate::{
     architecture::Architecture,
-    cfi_entries::{EntryReader, MAX_ENTRY_BYTES},
+    cfi_entries::{EntryReader, HashedSection, MAX_ENTRY_BYTES},
     cfi_excerpt::{Cie, Excerpt, ExcerptFde},
+    coverage::Coverage,
+    go_rows::GoRows,
     instruction_rows::Instructions,
+    managed_code::{ManagedCode, ReturnTest},
     packed_rows::{push_pair, take_pair},
     row_writer::RowWriter,
     rule::{self, CfiReader, RowStorage, RuleCompiler},
@@ -39,6 +42,9 @@ const MEAN_FDE_BYTES: usize = 32;
 /// The evaluated bytes between two calls of the callback that can cancel the compilation.
 const BYTES_BETWEEN_CANCEL_CHECKS: u64 = 64 << 10;
 
+/// The functions of managed code between two such calls.
+const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 256;
+
 /// The alignment of functions that are aligned.
 const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
 
@@ -51,26 +57,32 @@ pub(crate) struct CodeLayout {
     pub(crate) plts: Vec<(Range<u64>, Rule)>,
     /// Of a file whose call frame information does not describe most of its code.
     pub(crate) instructions: Option<Box<Instructions>>,
+    /// Of a NativeAOT program.
+    pub(crate) managed_code: Option<ManagedCode>,
+    /// Of a Go program.
+    pub(crate) go: Option<GoRows>,
 }
 
 impl CodeLayout {
-    /// Compiles the table of a section whose content has a hash. [`ParseError::TooLarge`] when a limit is exceeded or
-    /// `should_continue` returns `false`.
+    /// Compiles the table of some sections. Where several cover an address, the first of them is used.
+    /// [`ParseError::TooLarge`] when a limit is exceeded or `should_continue` returns `false`.
     pub(crate) fn compile(
         &self,
-        section: &CallFrames,
-        content_hash: u64,
+        sections: &[HashedSection],
         should_continue: &dyn Fn() -> bool,
     ) -> Result<UnwindTable, ParseError> {
-        let mut compiler = Compiler::new(self, section, should_continue);
-        compiler.evaluate_functions(content_hash)?;
+        let mut compiler = Compiler::new(self, sections, should_continue);
+        compiler.add_functions(sections)?;
         if compiler.needs_rbx {
-            compiler = Compiler { restores_rbx: true, ..Compiler::new(self, section, should_continue) };
-            compiler.evaluate_functions(content_hash)?;
+            compiler = Compiler { restores_rbx: true, ..Compiler::new(self, sections, should_continue) };
+            compiler.add_functions(sections)?;
         }
         compiler.add_plts()?;
         if let Some(instructions) = &self.instructions {
             compiler.add_gaps(instructions)?;
+        }
+        if let Some(code) = &self.managed_code {
+            compiler.replace_epilogues(code)?;
         }
         compiler.write_rows()
     }
@@ -109,12 +121,18 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     for architecture in [Machine::X86_64, Machine::Aarch64].map(Architecture::for_machine) {
         let rules = architecture.plt_sections.iter().map(|(_, rule)| *rule);
         let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
-        let code = CodeLayout { architecture, code_ranges: vec![CODE], plts, instructions: None };
+        let code = CodeLayout {
+            architecture,
+            code_ranges: vec![CODE],
+            plts,
+            instructions: None,
+            managed_code: None,
+            go: None,
+        };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
             let content = Image::Memory(bytes.into());
-            let section = CallFrames { kind, content, address: SECTION_ADDRESS };
-            let hash = crate::cfi_entries::content_hash(&section);
-            tables.extend(hash.and_then(|hash| code.compile(&section, hash, &|| true)));
+            let section = HashedSection::read(CallFrames { kind, content, address: SECTION_ADDRESS });
+            tables.extend(section.and_then(|section| code.compile(&[section], &|| true)));
         }
     }
     tables
@@ -122,8 +140,7 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
 
 struct Compiler<'a> {
     code: &'a CodeLayout,
-    section: &'a CallFrames,
-    /// By their offset in the section.
+    /// Those of the section that is read, by their offset in it.
     cies: Vec<Cie>,
     functions: Vec<Function>,
     /// The rows of each function: the distance to the row before plus 1, and the index of the rule. Two
@@ -142,12 +159,12 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(code: &'a CodeLayout, section: &'a CallFrames, should_continue: &'a dyn Fn() -> bool) -> Self {
+    fn new(code: &'a CodeLayout, sections: &[HashedSection], should_continue: &'a dyn Fn() -> bool) -> Self {
         // An allocation that grows leaves its old pages to the heap. Pages that are never written take no memory.
-        let bytes = usize::try_from(section.content.length()).unwrap_or_default();
+        let bytes = sections.iter().map(|section| section.frames.content.length()).sum::<u64>();
+        let bytes = usize::try_from(bytes).unwrap_or_default();
         Self {
             code,
-            section,
             cies: Vec::new(),
             functions: Vec::with_capacity(bytes / MEAN_FDE_BYTES),
             packed_rows: Vec::with_capacity(bytes / 2),
@@ -161,16 +178,85 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The first pass: evaluates the FDEs of the section, whose content must have the hash. A table is shared by all files
-    /// with its content, so that it must not be of another one.
-    fn evaluate_functions(&mut self, content_hash: u64) -> Result<(), ParseError> {
-        let mut entries = EntryReader::new(self.section);
-        self.evaluate_entries(&mut entries)?;
-        if entries.finish()? == content_hash { Ok(()) } else { Err(ParseError::Malformed) }
+    /// The first pass: adds the functions of Go, and evaluates the FDEs of all sections.
+    fn add_functions(&mut self, sections: &[HashedSection]) -> Result<(), ParseError> {
+        if let Some(go) = &self.code.go {
+            go.for_each_function(self.should_continue, |start, end, rows| {
+                let function = self.begin_function(start, end)?;
+                self.push_rules(function, rows)
+            })?;
+        }
+        for section in sections {
+            let covering = std::mem::take(&mut self.functions);
+            self.evaluate_section(section)?;
+            self.functions.sort_unstable();
+            self.add_covering(covering)?;
+        }
+        Ok(())
     }
 
-    fn evaluate_entries(&mut self, entries: &mut EntryReader<'_>) -> Result<(), ParseError> {
-        let mut excerpt = Excerpt::default();
+    /// Evaluates the FDEs of a section. A table is shared by all files with the hash of its content, so that it must not be of
+    /// another one.
+    fn evaluate_section(&mut self, section: &HashedSection) -> Result<(), ParseError> {
+        self.cies.clear();
+        let mut entries = EntryReader::new(&section.frames);
+        self.evaluate_entries(&mut entries, &section.frames)?;
+        if entries.finish()? == section.content_hash { Ok(()) } else { Err(ParseError::Malformed) }
+    }
+
+    /// Adds the functions of the sections before. Of those that are there already, what none of these covers remains.
+    fn add_covering(&mut self, covering: Vec<Function>) -> Result<(), ParseError> {
+        if covering.is_empty() {
+            return Ok(());
+        }
+        let covered = Coverage::of(covering.iter().map(|function| function.start..function.end()));
+        let functions = std::mem::replace(&mut self.functions, covering);
+        for (index, function) in functions.iter().enumerate() {
+            let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
+            self.add_uncovered(*function, function.end().min(next_start), &covered)?;
+        }
+        self.functions.sort_unstable();
+        Ok(())
+    }
+
+    /// Adds the parts of a function up to an address that are not covered.
+    fn add_uncovered(&mut self, function: Function, end: u64, covered: &Coverage) -> Result<(), ParseError> {
+        let parts: Vec<_> = covered.gaps(function.start..end).collect();
+        if parts == [function.start..end] {
+            self.functions.push(function);
+            return Ok(());
+        }
+        let rows = if parts.is_empty() { Vec::new() } else { self.rows_of(function) };
+        for part in parts {
+            let first = rows.partition_point(|(address, _)| *address <= part.start).saturating_sub(1);
+            let mut copy = self.begin_function(part.start, part.end)?;
+            for (address, rule) in rows.iter().skip(first).take_while(|(address, _)| *address < part.end) {
+                self.push_row(&mut copy, (*address).max(part.start), *rule);
+            }
+            copy.known_until = part.end;
+            self.end_function(copy)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a function: the address of each, and the index of its rule. The first one is at its start.
+    fn rows_of(&self, function: Function) -> Vec<(u64, u16)> {
+        let mut packed = self.packed_rows.get(function.rows as usize..).unwrap_or_default();
+        let mut address = function.start;
+        let mut rows = Vec::new();
+        while let Some((distance @ 1.., rule)) = take_pair(&mut packed) {
+            address += u64::from(distance - 1);
+            rows.push((address, rule as u16));
+        }
+        rows
+    }
+
+    fn evaluate_entries(
+        &mut self,
+        entries: &mut EntryReader<'_>,
+        section: &CallFrames,
+    ) -> Result<(), ParseError> {
+        let mut excerpt = Excerpt::of(section);
         let mut context = UnwindContext::new_in();
         loop {
             let entry = match entries.next() {
@@ -184,7 +270,8 @@ impl<'a> Compiler<'a> {
             };
             let bytes = entries.bytes_of(entry)?;
             let Some(cie) = entry.cie else {
-                if !self.add_cie(Cie { entry, bytes: bytes.into() })? {
+                let cie = Cie { entry, bytes: bytes.into() };
+                if !self.add_cie(section, cie)? {
                     self.statistics.malformed_functions += 1;
                     break;
                 }
@@ -202,20 +289,20 @@ impl<'a> Compiler<'a> {
                 excerpt.restart(&self.cies[index]);
             }
             let is_too_long = cie_bytes.max(entry.bytes) > MAX_ENTRY_BYTES as u64;
-            excerpt.push(self.section.kind, entry, bytes, is_too_long);
+            excerpt.push(entry, bytes, is_too_long);
         }
         self.evaluate(&excerpt, &mut context)
     }
 
     /// Adds a CIE; `false` if it is malformed.
-    fn add_cie(&mut self, cie: Cie) -> Result<bool, ParseError> {
+    fn add_cie(&mut self, section: &CallFrames, cie: Cie) -> Result<bool, ParseError> {
         if self.cies.len() >= MAX_CIES_PER_SECTION {
             return Err(ParseError::TooLarge);
         }
-        let mut excerpt = Excerpt::default();
+        let mut excerpt = Excerpt::of(section);
         excerpt.restart(&cie);
         let bases = BaseAddresses::default().set_eh_frame(0);
-        let is_valid = match self.section.kind {
+        let is_valid = match excerpt.kind {
             CallFrameKind::EhFrame => self.eh_frame(&excerpt).cie_from_offset(&bases, 0.into()).is_ok(),
             CallFrameKind::DebugFrame => self.debug_frame(&excerpt).cie_from_offset(&bases, 0.into()).is_ok(),
         };
@@ -241,7 +328,7 @@ impl<'a> Compiler<'a> {
         excerpt: &Excerpt,
         context: &mut UnwindContext<usize, RowStorage>,
     ) -> Result<(), ParseError> {
-        match self.section.kind {
+        match excerpt.kind {
             CallFrameKind::EhFrame => self.evaluate_in(&self.eh_frame(excerpt), excerpt, context),
             CallFrameKind::DebugFrame => self.evaluate_in(&self.debug_frame(excerpt), excerpt, context),
         }
@@ -259,7 +346,7 @@ impl<'a> Compiler<'a> {
         let bases = BaseAddresses::default().set_eh_frame(0);
         let cie = section.cie_from_offset(&bases, 0.into()).map_err(|_| ParseError::Malformed)?;
         for fde in &excerpt.fdes {
-            self.evaluate_fde(section, &cie, fde, context)?;
+            self.evaluate_fde(section, &cie, excerpt.kind, fde, context)?;
         }
         Ok(())
     }
@@ -268,19 +355,20 @@ impl<'a> Compiler<'a> {
         &mut self,
         section: &S,
         cie: &rule::Cie<'e>,
-        &ExcerptFde { position, entry, is_too_long }: &ExcerptFde,
+        kind: CallFrameKind,
+        &ExcerptFde { position, excerpt_address, is_too_long }: &ExcerptFde,
         context: &mut UnwindContext<usize, RowStorage>,
     ) -> Result<(), ParseError> {
-        // Pointers in the FDE are relative to their own address.
-        let address = self.section.address.0.wrapping_add(entry.offset).wrapping_sub(position as u64);
-        let bases = BaseAddresses::default().set_eh_frame(address);
+        let bases = BaseAddresses::default().set_eh_frame(excerpt_address);
         let Ok(fde) = section.fde_from_offset(&bases, position.into(), |_, _, _| Ok(cie.clone())) else {
             self.statistics.malformed_functions += 1;
             return Ok(());
         };
         let start = fde.initial_address();
-        // A linker that discards a function can keep its FDE, with an address outside of the code.
-        let Some(code) = self.code.code_range_at(start).filter(|_| fde.len() > 0) else {
+        // A linker that discards a function can keep its FDE, with an address outside of the code. In `.debug_frame`, it is 0,
+        // which is within the first segment of a library if that contains code.
+        let is_discarded = kind == CallFrameKind::DebugFrame && start == 0;
+        let Some(code) = self.code.code_range_at(start).filter(|_| fde.len() > 0 && !is_discarded) else {
             self.statistics.misplaced_functions += 1;
             return Ok(());
         };
@@ -367,7 +455,8 @@ impl<'a> Compiler<'a> {
 
     /// Adds the code that neither an FDE nor a PLT covers, with the rows computed from its instructions.
     fn add_gaps(&mut self, instructions: &Instructions) -> Result<(), ParseError> {
-        let gaps = instructions.gaps(self.functions.iter().map(|function| function.start..function.end()));
+        let functions = self.functions.iter().map(|function| function.start..function.end());
+        let gaps = instructions.gaps(&Coverage::of(functions));
         let rows = instructions.rows(&gaps, self.should_continue)?;
         for gap in gaps {
             let first = rows.partition_point(|(address, _)| *address < gap.start);
@@ -385,6 +474,57 @@ impl<'a> Compiler<'a> {
         }
         self.functions.sort_unstable();
         Ok(())
+    }
+
+    /// Replaces the rows in the epilogues of managed code, if its call frame information does not describe them.
+    fn replace_epilogues(&mut self, code: &ManagedCode) -> Result<(), ParseError> {
+        let mut all = ReturnTest::default();
+        let mut functions = self.functions.clone();
+        for index in 0..functions.len() {
+            if index % FUNCTIONS_BETWEEN_CANCEL_CHECKS == 0 && !(self.should_continue)() {
+                return Err(ParseError::TooLarge);
+            }
+            let function = functions[index];
+            let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
+            let range = function.start..function.end().min(next_start);
+            if !code.contains(&range) {
+                continue;
+            }
+            let rows = self.rows_of(function).into_iter();
+            let rows: Vec<_> = rows.map(|(address, rule)| (address, self.rules.get(rule))).collect();
+            let tested = code.test(range, &rows);
+            all.add(&tested);
+            if let Some(rows) = tested.rows {
+                functions[index].rows = self.push_rows(function, &rows)?;
+            }
+        }
+        if all.has_failed() {
+            self.functions = functions;
+        }
+        Ok(())
+    }
+
+    /// Packs other rows of a function; their position.
+    fn push_rows(&mut self, function: Function, rows: &[(u64, Rule)]) -> Result<u32, ParseError> {
+        let position = u32::try_from(self.packed_rows.len()).map_err(|_| ParseError::TooLarge)?;
+        let packed = FunctionRows {
+            end: function.end(),
+            last: function.start,
+            last_rule: None,
+            known_until: function.end(),
+        };
+        self.push_rules(packed, rows)?;
+        Ok(position)
+    }
+
+    /// Adds all rows of a function.
+    fn push_rules(&mut self, mut function: FunctionRows, rows: &[(u64, Rule)]) -> Result<(), ParseError> {
+        for (address, rule) in rows {
+            let rule = self.rules.index_of(*rule)?;
+            self.push_row(&mut function, *address, rule);
+        }
+        function.known_until = function.end;
+        self.end_function(function)
     }
 
     /// The second pass: writes rows. A function ends at the start of the next one at the latest.

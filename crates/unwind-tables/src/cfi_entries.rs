@@ -1,7 +1,7 @@
 //! Reads a section of call frame information entry by entry, in blocks, so that no large section is in memory as a whole.
 
 use std::{
-    hash::{BuildHasher, DefaultHasher, Hasher, RandomState},
+    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
     sync::LazyLock,
 };
 
@@ -62,9 +62,25 @@ pub(crate) struct EntryReader<'a> {
     hasher: DefaultHasher,
 }
 
-/// The keyed hash of the content of a section.
-pub(crate) fn content_hash(section: &CallFrames) -> Result<u64, ParseError> {
-    EntryReader::new(section).finish()
+/// A section, and the keyed hash of its content.
+pub(crate) struct HashedSection {
+    pub(crate) frames: CallFrames,
+    pub(crate) content_hash: u64,
+}
+
+impl HashedSection {
+    /// Reads the section for its hash.
+    pub(crate) fn read(frames: CallFrames) -> Result<Self, ParseError> {
+        let content_hash = EntryReader::new(&frames).finish()?;
+        Ok(Self { frames, content_hash })
+    }
+}
+
+/// The sections of a file are not loaded at the same address in files with equal contents.
+impl Hash for HashedSection {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.frames.kind as u8, self.frames.address.0, self.content_hash).hash(state);
+    }
 }
 
 impl<'a> EntryReader<'a> {
@@ -200,7 +216,7 @@ mod tests {
             match reader.next() {
                 Ok(Some(entry)) => entries.push((entry, reader.bytes_of(entry).unwrap().to_vec())),
                 end => {
-                    assert_eq!(reader.finish().unwrap(), content_hash(section).unwrap());
+                    assert_eq!(reader.finish().unwrap(), EntryReader::new(section).finish().unwrap());
                     return (entries, end.is_ok());
                 }
             }

@@ -1,6 +1,6 @@
 //! Excerpts of a section of call frame information: a CIE and some of its FDEs, with offsets of their own.
 
-use profiler_elf_symbols::CallFrameKind;
+use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 use crate::cfi_entries::Entry;
 
@@ -14,9 +14,11 @@ pub(crate) struct Cie {
 }
 
 /// FDEs behind their CIE, as a section of its own: the section of the file is not in memory.
-#[derive(Default)]
 pub(crate) struct Excerpt {
+    pub(crate) kind: CallFrameKind,
     pub(crate) bytes: Vec<u8>,
+    /// The address of the section.
+    section_address: u64,
     /// The offset of the CIE at the start.
     cie: Option<u64>,
     cie_bytes: usize,
@@ -26,12 +28,26 @@ pub(crate) struct Excerpt {
 /// An FDE and its position in the excerpt.
 pub(crate) struct ExcerptFde {
     pub(crate) position: usize,
-    pub(crate) entry: Entry,
+    /// The address of the excerpt at which the FDE has the address that it has in the file: pointers in the FDE are relative
+    /// to their own address.
+    pub(crate) excerpt_address: u64,
     /// Its length or that of its CIE exceeds [`MAX_ENTRY_BYTES`](crate::cfi_entries::MAX_ENTRY_BYTES).
     pub(crate) is_too_long: bool,
 }
 
 impl Excerpt {
+    /// An excerpt of a section, without a CIE.
+    pub(crate) fn of(section: &CallFrames) -> Self {
+        Self {
+            kind: section.kind,
+            bytes: Vec::new(),
+            section_address: section.address.0,
+            cie: None,
+            cie_bytes: 0,
+            fdes: Vec::new(),
+        }
+    }
+
     pub(crate) fn has_place_for(&self, cie: &Cie) -> bool {
         self.cie == Some(cie.entry.offset) && self.bytes.len() - self.cie_bytes < EXCERPT_BYTES
     }
@@ -51,10 +67,10 @@ impl Excerpt {
     }
 
     /// Appends an FDE. Its CIE pointer leads to the CIE at the start.
-    pub(crate) fn push(&mut self, kind: CallFrameKind, entry: Entry, bytes: &[u8], is_too_long: bool) {
+    pub(crate) fn push(&mut self, entry: Entry, bytes: &[u8], is_too_long: bool) {
         let position = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        let pointer = match kind {
+        let pointer = match self.kind {
             CallFrameKind::EhFrame => (position + entry.id_offset) as u64,
             CallFrameKind::DebugFrame => 0,
         };
@@ -64,7 +80,8 @@ impl Excerpt {
         if let Some((id, pointer)) = id.zip(pointer.to_le_bytes().get(..entry.id_bytes)) {
             id.copy_from_slice(pointer);
         }
-        self.fdes.push(ExcerptFde { position, entry, is_too_long });
+        let excerpt_address = self.section_address.wrapping_add(entry.offset).wrapping_sub(position as u64);
+        self.fdes.push(ExcerptFde { position, excerpt_address, is_too_long });
     }
 }
 

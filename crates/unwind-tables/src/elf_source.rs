@@ -1,21 +1,24 @@
-//! The unwind information of an ELF file: `.eh_frame`, or else `.debug_frame`, and the PLTs.
+//! The unwind information of an ELF file: the function table of Go, `.eh_frame`, `.debug_frame` where the first has no FDE, and the
+//! PLTs.
 
-use std::hash::{Hash, Hasher};
-
-use profiler_addresses::ElfAddress;
-use profiler_binary_reader::{Image, ParseError};
-use profiler_elf_symbols::{CallFrameKind, CallFrames, Elf, Machine};
-
-use crate::{
-    architecture::Architecture,
-    cfi::CodeLayout,
-    cfi_entries::{EntryReader, content_hash},
-    instruction_rows::Instructions,
-    table::UnwindTable,
+use std::{
+    hash::{Hash, Hasher},
+    ops::Range,
 };
 
-/// The largest section: several times that of the largest libraries.
+use profiler_binary_reader::ParseError;
+use profiler_elf_symbols::{Elf, Machine, Sections};
+
+use crate::{
+    architecture::Architecture, cfi::CodeLayout, cfi_entries::HashedSection, coverage::Coverage,
+    go_rows::GoRows, instruction_rows::Instructions, managed_code::ManagedCode, table::UnwindTable,
+};
+
+/// The bytes of all sections: several times that of the largest libraries.
 const MAX_SECTION_BYTES: u64 = 32 << 20;
+
+/// The call frame information of a file that describes all of its code has at least this part of the size of the code.
+const CODE_BYTES_PER_CFI_BYTE: u64 = 16;
 
 /// The number of code segments of one file. Real files have a few.
 const MAX_CODE_SEGMENTS: usize = 32;
@@ -24,42 +27,54 @@ const MAX_CODE_SEGMENTS: usize = 32;
 pub(crate) struct ElfSource {
     machine: Machine,
     code: CodeLayout,
-    /// With the hash of its content.
-    call_frames: Option<(CallFrames, u64)>,
+    /// The call frame information. Where several sections cover an address, the first of them is used.
+    sections: Vec<HashedSection>,
 }
 
 impl ElfSource {
-    /// Reads the sections.
-    pub(crate) fn read(elf: &Elf) -> Result<Self, ParseError> {
+    /// Reads the sections. `find_debug_file` is called for a file whose call frame information cannot describe its code.
+    pub(crate) fn read(
+        elf: &Elf,
+        find_debug_file: impl FnOnce(&Elf) -> Option<Elf>,
+    ) -> Result<Self, ParseError> {
         let machine = elf.machine();
         let architecture = Architecture::for_machine(machine);
         // Without section headers, the program headers locate `.eh_frame`.
-        let sections = elf.sections().unwrap_or_default();
+        let headers = elf.sections().unwrap_or_default();
         let plts = architecture.plt_sections.iter();
-        let plts = plts.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule))).collect();
+        let plts = plts.filter_map(|(name, rule)| Some((headers.find(name)?.addresses(), *rule))).collect();
         let code_ranges = elf.code_ranges().take(MAX_CODE_SEGMENTS).collect();
-        // Compilers of languages without exceptions may leave `.eh_frame` empty.
-        let call_frames = match elf.eh_frame(&sections, MAX_SECTION_BYTES)?.filter(has_fdes) {
-            Some(call_frames) => Some(call_frames),
-            None => elf.debug_frame(&sections, MAX_SECTION_BYTES)?,
+        let text_ranges = match headers.code_ranges() {
+            ranges if ranges.is_empty() => elf.code_ranges().collect(),
+            ranges => ranges,
         };
-        let with_hash =
-            |section| Ok((content_hash(&section)?, section)).map(|(hash, section)| (section, hash));
-        let cfi_bytes = call_frames.as_ref().map_or(0, |section| section.content.length());
-        // Malformed relocations or symbols are no reason to do without the call frame information.
-        let instructions = Instructions::read(elf, &sections, cfi_bytes).unwrap_or(None).map(Box::new);
-        let call_frames = call_frames.or_else(|| instructions.is_some().then(no_call_frames));
-        let call_frames = call_frames.map(with_hash).transpose()?;
-        let code = CodeLayout { architecture, code_ranges, plts, instructions };
-        Ok(Self { machine, code, call_frames })
+        // Malformed tables, relocations, symbols or code are no reason to do without the call frame information.
+        let go = GoRows::read(elf, &headers).unwrap_or(None);
+        let of_go = Coverage::of(go.iter().map(GoRows::code));
+        let text_ranges: Vec<_> = text_ranges.into_iter().flat_map(|range| of_go.gaps(range)).collect();
+        let mut sections = read_sections(elf, &headers)?;
+        if !can_describe(&sections, &text_ranges)
+            && let Some(debug_frame) =
+                find_debug_file(elf).and_then(|debug_file| read_debug_frame(&debug_file))
+        {
+            sections.push(debug_frame);
+        }
+        let instructions = if can_describe(&sections, &text_ranges) {
+            None
+        } else {
+            Instructions::read(elf, text_ranges).unwrap_or(None).map(Box::new)
+        };
+        let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
+        let code = CodeLayout { architecture, code_ranges, plts, instructions, managed_code, go };
+        Ok(Self { machine, code, sections })
     }
 
-    /// Compiles the table; empty when the file has no call frame information.
+    /// Compiles the table; empty when the file has neither call frame information nor instructions to compute rows from.
     pub(crate) fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
-        match &self.call_frames {
-            Some((section, hash)) => self.code.compile(section, *hash, should_continue),
-            None => Ok(UnwindTable::default()),
+        if self.sections.is_empty() && self.code.instructions.is_none() && self.code.go.is_none() {
+            return Ok(UnwindTable::default());
         }
+        self.code.compile(&self.sections, should_continue)
     }
 }
 
@@ -68,30 +83,38 @@ impl Hash for ElfSource {
         self.machine.hash(state);
         self.code.code_ranges.hash(state);
         self.code.plts.hash(state);
-        let call_frames = self.call_frames.as_ref();
-        call_frames.map(|(section, hash)| (section.kind as u8, section.address.0, *hash)).hash(state);
+        self.sections.hash(state);
         self.code.instructions.hash(state);
+        self.code.managed_code.hash(state);
+        self.code.go.hash(state);
     }
 }
 
-/// An empty section.
-fn no_call_frames() -> CallFrames {
-    CallFrames {
-        kind: CallFrameKind::EhFrame,
-        content: Image::Memory(Vec::new()),
-        address: ElfAddress::default(),
-    }
+/// Reads `.eh_frame`, then `.debug_frame`: a compiler writes the second one alone with `-fno-asynchronous-unwind-tables`, and
+/// objects of both kinds are linked together.
+fn read_sections(elf: &Elf, headers: &Sections) -> Result<Vec<HashedSection>, ParseError> {
+    let eh_frame = elf.eh_frame(headers, MAX_SECTION_BYTES)?;
+    let rest = MAX_SECTION_BYTES - eh_frame.as_ref().map_or(0, |section| section.content.length());
+    let debug_frame = match elf.debug_frame(headers, rest) {
+        // One that cannot be read is no reason to do without the other.
+        Err(_) if eh_frame.is_some() => None,
+        debug_frame => debug_frame?,
+    };
+    eh_frame.into_iter().chain(debug_frame).map(HashedSection::read).collect()
 }
 
-/// Whether an `.eh_frame` has an FDE.
-fn has_fdes(call_frames: &CallFrames) -> bool {
-    let mut entries = EntryReader::new(call_frames);
-    while let Ok(Some(entry)) = entries.next() {
-        if entry.cie.is_some() {
-            return true;
-        }
-    }
-    false
+/// Reads `.debug_frame` of a debug file, whose addresses are those of the stripped file; `None` if it cannot be read.
+fn read_debug_frame(debug_file: &Elf) -> Option<HashedSection> {
+    let headers = debug_file.sections().ok()?;
+    let section = debug_file.debug_frame(&headers, MAX_SECTION_BYTES).ok()??;
+    HashedSection::read(section).ok()
+}
+
+/// Whether sections are large enough to describe all of the code.
+fn can_describe(sections: &[HashedSection], code_ranges: &[Range<u64>]) -> bool {
+    let cfi_bytes: u64 = sections.iter().map(|section| section.frames.content.length()).sum();
+    let code_bytes = code_ranges.iter().map(|range| range.end.saturating_sub(range.start));
+    cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= code_bytes.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -102,14 +125,21 @@ mod tests {
     };
 
     use object::elf;
-    use profiler_elf_symbols::test_file::{TestFile, function};
+    use profiler_binary_reader::Image;
+    use profiler_common::unwind::{CfaRule, Rule};
+    use profiler_elf_symbols::test_file::{TestFile, function, zlib};
     use profiler_processes::ProcFs;
 
     use super::*;
-    use crate::test_cfi::{CODE_ADDRESS, TestCfi};
+    use crate::cfi_entries::KEYS;
+    use crate::test_cfi::{CODE_ADDRESS, TestCfi, x86_64_rule};
 
     fn read_source(image: Vec<u8>) -> ElfSource {
-        ElfSource::read(&Elf::parse(Image::Memory(image)).unwrap()).unwrap()
+        read_with_debug_file(image, |_| None)
+    }
+
+    fn read_with_debug_file(image: Vec<u8>, find_debug_file: impl FnOnce(&Elf) -> Option<Elf>) -> ElfSource {
+        ElfSource::read(&Elf::parse(Image::Memory(image)).unwrap(), find_debug_file).unwrap()
     }
 
     /// A file with the code of [`TestCfi`] and a fixed build id.
@@ -143,18 +173,80 @@ mod tests {
         assert_eq!(hash(stripped), hash(not_stripped));
     }
 
-    #[test]
-    fn debug_frame_is_used_when_eh_frame_has_no_fdes() {
-        let statistics = |eh_frame: Vec<u8>| {
-            let file = file().with(".eh_frame", elf::SHT_PROGBITS, eh_frame);
-            let file = file.with(".debug_frame", elf::SHT_PROGBITS, vec![0xff; 3]);
-            read_source(file.bytes()).compile(&|| true).unwrap().statistics()
+    /// A section with a function of 0x80 bytes from `CODE_ADDRESS`, in the format of 64 bits.
+    fn debug_frame() -> Vec<u8> {
+        let entry = |body: &[&[u8]]| {
+            let body = body.concat();
+            [&u32::MAX.to_le_bytes()[..], &(body.len() as u64).to_le_bytes(), &body].concat()
         };
-        // The code without CFI is one function, with rows from its instructions.
-        assert_eq!((statistics(eh_frame(8)).functions, statistics(eh_frame(8)).malformed_functions), (1, 0));
+        let cie = entry(&[&u64::MAX.to_le_bytes(), &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]]);
+        let range = [CODE_ADDRESS.to_le_bytes(), 0x80_u64.to_le_bytes()].concat();
+        [cie, entry(&[&0_u64.to_le_bytes(), &range, &[0x48, 0x0e, 24, 0]])].concat()
+    }
+
+    /// The rules of the first bytes of code.
+    fn rules(source: &ElfSource, addresses: [u64; 3]) -> [Rule; 3] {
+        let table = source.compile(&|| true).unwrap();
+        table.assert_valid();
+        let pages: Vec<_> = table.pages().collect();
+        addresses.map(|offset| table.find_rule(&pages, CODE_ADDRESS + offset))
+    }
+
+    const BEFORE: Rule = x86_64_rule(CfaRule::StackPointer, 8);
+    const AFTER: Rule = x86_64_rule(CfaRule::StackPointer, 24);
+
+    #[test]
+    fn debug_frame_is_used_where_eh_frame_has_no_fde_in_each_form() {
+        let file = || file().with(".eh_frame", elf::SHT_PROGBITS, eh_frame(8));
+        let (bytes, size) = (debug_frame(), debug_frame().len() as u64);
+        let files = [
+            file().with(".debug_frame", elf::SHT_PROGBITS, bytes.clone()),
+            file().compressed(".debug_frame", elf::ELFCOMPRESS_ZLIB, size, &zlib(&bytes)),
+        ];
+        for file in files {
+            let rules = rules(&read_source(file.bytes()), [7, 8, 0x7f]);
+            assert_eq!(rules, [BEFORE, AFTER, AFTER], "of the call frame information alone");
+        }
+    }
+
+    #[test]
+    fn debug_frame_alone_is_used() {
         for empty in [Vec::new(), vec![0; 4], TestCfi::x86_64().bytes] {
-            let statistics = statistics(empty);
-            assert_eq!((statistics.functions, statistics.malformed_functions), (1, 1));
+            let file = file().with(".eh_frame", elf::SHT_PROGBITS, empty);
+            let file = file.with(".debug_frame", elf::SHT_PROGBITS, debug_frame());
+            assert_eq!(rules(&read_source(file.bytes()), [0, 7, 8]), [BEFORE, BEFORE, AFTER]);
+        }
+    }
+
+    #[test]
+    fn debug_frame_of_the_debug_file_is_used_where_the_file_has_little_call_frame_information() {
+        let debug_file = || TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, debug_frame());
+        let open = |file: TestFile| Elf::parse(Image::Memory(file.bytes())).ok();
+        let stripped = || TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x1000);
+        let with_own = || stripped().with(".eh_frame", elf::SHT_PROGBITS, eh_frame(8));
+
+        let source = read_with_debug_file(with_own().bytes(), |_| open(debug_file()));
+        assert_eq!(rules(&source, [7, 8, 0x7f]), [BEFORE, AFTER, AFTER]);
+        let hash = |source: &ElfSource| RandomState::hash_one(&KEYS, source);
+        assert_ne!(hash(&source), hash(&read_source(with_own().bytes())));
+
+        let malformed = TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, vec![0xff; 3]);
+        let source = read_with_debug_file(with_own().bytes(), |_| open(malformed));
+        assert_eq!(rules(&source, [0, 6, 7]), [BEFORE; 3]);
+
+        let functions =
+            (0..20).fold(TestCfi::x86_64(), |cfi, index| cfi.function(CODE_ADDRESS + index, 1, &[]));
+        let described = stripped().with(".eh_frame", elf::SHT_PROGBITS, functions.bytes);
+        read_with_debug_file(described.bytes(), |_| panic!("the file describes its code"));
+    }
+
+    #[test]
+    fn a_malformed_debug_frame_leaves_the_rows_of_eh_frame() {
+        let large = vec![0; MAX_SECTION_BYTES as usize];
+        for malformed in [vec![0xff; 3], large] {
+            let file = file().with(".eh_frame", elf::SHT_PROGBITS, eh_frame(8));
+            let file = file.with(".debug_frame", elf::SHT_PROGBITS, malformed);
+            assert_eq!(rules(&read_source(file.bytes()), [0, 6, 7]), [BEFORE; 3]);
         }
     }
 

@@ -9,13 +9,14 @@ use std::{
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, WorkBudget};
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
-use profiler_elf_symbols::{Elf, Machine, Sections};
+use profiler_elf_symbols::{Elf, Machine};
 use profiler_stack_height::{
     Cfa, Confidence, Error, Frame, Hints, Program, SavedFramePointer, StackRow, analyze, never_returns,
 };
 
 use crate::{
     cfi_entries::KEYS,
+    coverage::Coverage,
     rule::{pack_offsets, rule_without_offsets},
 };
 
@@ -25,11 +26,8 @@ const MAX_CODE_BYTES: u64 = 2 << 20;
 /// The largest file that is analysed. It is in memory meanwhile: tables of jumps are in its data.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// The call frame information of a file that describes all of its code has at least this part of the size of the code.
-const CODE_BYTES_PER_CFI_BYTE: u64 = 16;
-
 /// The offset of the return address from the CFA (System V ABI AMD64, 3.2.2).
-const RETURN_ADDRESS_OFFSET: i16 = -8;
+pub(crate) const RETURN_ADDRESS_OFFSET: i16 = -8;
 
 /// What the analysis reads of a file.
 pub(crate) struct Instructions {
@@ -43,17 +41,11 @@ pub(crate) struct Instructions {
 }
 
 impl Instructions {
-    /// Reads the code of a file whose call frame information, of that many bytes, cannot describe it; `None` for other files,
-    /// and for those with more code than is analysed.
-    pub(crate) fn read(elf: &Elf, sections: &Sections, cfi_bytes: u64) -> Result<Option<Self>, ParseError> {
-        let code_ranges = match sections.code_ranges() {
-            ranges if ranges.is_empty() => elf.code_ranges().collect(),
-            ranges => ranges,
-        };
+    /// Reads the code of a file; `None` if there is more than is analysed, or it is of another machine.
+    pub(crate) fn read(elf: &Elf, code_ranges: Vec<Range<u64>>) -> Result<Option<Self>, ParseError> {
         let code_bytes = code_ranges.iter().map(|range| range.end.saturating_sub(range.start));
         let code_bytes = code_bytes.fold(0, u64::saturating_add);
-        let is_described = cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= code_bytes;
-        if elf.machine() != Machine::X86_64 || is_described || code_bytes > MAX_CODE_BYTES {
+        if elf.machine() != Machine::X86_64 || code_bytes > MAX_CODE_BYTES {
             return Ok(None);
         }
         let length = elf.image().length();
@@ -110,24 +102,9 @@ impl Instructions {
         }
     }
 
-    /// The parts of the code that no function of the call frame information covers. `functions` are sorted.
-    pub(crate) fn gaps(&self, functions: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-        let mut gaps = Vec::new();
-        let mut functions = functions.peekable();
-        for code in &self.code_ranges {
-            let mut start = code.start;
-            while let Some(function) = functions.peek().filter(|function| function.start < code.end) {
-                if start < function.start {
-                    gaps.push(start..function.start);
-                }
-                start = start.max(function.end);
-                functions.next();
-            }
-            if start < code.end {
-                gaps.push(start..code.end);
-            }
-        }
-        gaps
+    /// The parts of the code that are not covered.
+    pub(crate) fn gaps(&self, covered: &Coverage) -> Vec<Range<u64>> {
+        self.code_ranges.iter().flat_map(|code| covered.gaps(code.clone())).collect()
     }
 }
 
@@ -163,7 +140,7 @@ impl Hash for Instructions {
 }
 
 /// The rule of a row; the rule for code without unwind information where its frame is not known.
-fn rule(row: &StackRow) -> Rule {
+pub(crate) fn rule(row: &StackRow) -> Rule {
     let Some(Frame { cfa, frame_pointer }) = row.frame else {
         return Rule::default();
     };

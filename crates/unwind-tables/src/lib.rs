@@ -29,12 +29,14 @@
 //! | module | content |
 //! |---|---|
 //! | `source` | [`TableSource`]: the unwind information of one file |
-//! | `elf_source` | `.eh_frame` or `.debug_frame`, and PLTs, of an ELF file |
+//! | `elf_source` | `.eh_frame`, `.debug_frame` and PLTs of an ELF file |
 //! | `cfi_entries`, `cfi_excerpt` | CIEs and FDEs of a section, read in blocks |
 //! | `cfi` | CIEs and FDEs to rows |
+//! | `coverage` | the code that FDEs cover, and gaps |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
+//! | `managed_code` | rows of epilogues, which the call frame information of NativeAOT does not describe |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
 //! | `rule_set` | the distinct rules |
 //! | `row_writer`, `packed_rows`, `table` | [`UnwindTable`] |
@@ -43,8 +45,11 @@ mod architecture;
 mod cfi;
 mod cfi_entries;
 mod cfi_excerpt;
+mod coverage;
 mod elf_source;
+mod go_rows;
 mod instruction_rows;
+mod managed_code;
 mod packed_rows;
 mod precompiled;
 mod row_writer;

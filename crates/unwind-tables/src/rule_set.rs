@@ -45,6 +45,11 @@ impl RuleSet {
         Ok(cached.1)
     }
 
+    /// The rule with an index; that of code without unwind information if there is none.
+    pub(crate) fn get(&self, index: u16) -> Rule {
+        self.rules.get_index(index.into()).copied().unwrap_or_default()
+    }
+
     /// The rules by index.
     pub(crate) fn into_rules(self) -> Vec<Rule> {
         self.rules.into_iter().collect()

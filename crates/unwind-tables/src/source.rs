@@ -26,12 +26,24 @@ impl TableSource {
     /// # Errors
     /// When the file is neither, is malformed, or exceeds a limit.
     pub fn read(image: Image) -> Result<Option<Self>, ParseError> {
+        Self::read_with_debug_file(image, |_| None)
+    }
+
+    /// As [`read`](Self::read). `find_debug_file` is called for an ELF file whose call frame information cannot describe its
+    /// code: it finds the debug file, of which `.debug_frame` (DWARF 5, section 6.4.1) is used for the rest.
+    ///
+    /// # Errors
+    /// When the file is neither an ELF file nor a .NET image, is malformed, or exceeds a limit.
+    pub fn read_with_debug_file(
+        image: Image,
+        find_debug_file: impl FnOnce(&Elf) -> Option<Elf>,
+    ) -> Result<Option<Self>, ParseError> {
         if is_pe(&image) {
             let precompiled = PrecompiledSource::read(image)?;
             return Ok(precompiled.map(|(code, layout)| Self { layout, kind: Kind::Precompiled(code) }));
         }
         let elf = Elf::parse(image)?;
-        Ok(Some(Self { layout: elf.layout(), kind: Kind::Elf(ElfSource::read(&elf)?) }))
+        Ok(Some(Self { layout: elf.layout(), kind: Kind::Elf(ElfSource::read(&elf, find_debug_file)?) }))
     }
 
     /// Whether the file is a .NET image with precompiled code.

@@ -6,7 +6,7 @@ use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressR
 use profiler_elf_symbols::{CallFrameKind, CallFrames, Machine};
 
 pub(crate) use crate::rule::rule_without_offsets;
-use crate::{architecture::Architecture, cfi::CodeLayout, cfi_entries::content_hash, table::UnwindTable};
+use crate::{architecture::Architecture, cfi::CodeLayout, cfi_entries::HashedSection, table::UnwindTable};
 
 /// The address of the code.
 pub const CODE_ADDRESS: u64 = 0x1_0000;
@@ -69,12 +69,14 @@ impl TestCfi {
 
     /// Compiles the section for some code.
     pub(crate) fn compile_for(&self, code: &CodeLayout) -> Result<UnwindTable, ParseError> {
-        let section = CallFrames {
-            kind: CallFrameKind::EhFrame,
-            content: Image::Memory(self.bytes.clone()),
-            address: ElfAddress(0),
-        };
-        code.compile(&section, content_hash(&section)?, &|| true)
+        code.compile(&[self.section()], &|| true)
+    }
+
+    /// The section with its hash.
+    pub(crate) fn section(&self) -> HashedSection {
+        let content = Image::Memory(self.bytes.clone());
+        HashedSection::read(CallFrames { kind: CallFrameKind::EhFrame, content, address: ElfAddress(0) })
+            .unwrap()
     }
 
     /// The rules of the first `bytes` bytes of code.
@@ -90,7 +92,14 @@ impl TestCfi {
 pub(crate) fn code_layout(machine: Machine) -> CodeLayout {
     let architecture = Architecture::for_machine(machine);
     let all = CODE_ADDRESS..CODE_ADDRESS + CODE_BYTES;
-    CodeLayout { architecture, code_ranges: [all].into(), plts: Vec::new(), instructions: None }
+    CodeLayout {
+        architecture,
+        code_ranges: [all].into(),
+        plts: Vec::new(),
+        instructions: None,
+        managed_code: None,
+        go: None,
+    }
 }
 
 /// A rule of x86-64 with the caller's frame pointer in its register.

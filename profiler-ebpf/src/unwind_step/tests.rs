@@ -254,8 +254,7 @@ fn a_cfa_that_is_not_above_the_stack_pointer_ends_the_stack() {
         );
     }
     assert_eq!(by_cfa(rule(CfaRule::FramePointer, 16), at(9, 6), &stack), Err(StackEndReason::Backwards));
-    let other_stack = by_cfa(rule(CfaRule::FramePointerOfAnyStack, 16), at(9, 6), &stack).unwrap();
-    assert_eq!(other_stack.stack_pointer, BASE + 8 * WORD, "the code has switched stacks");
+    assert_eq!(by_cfa(rule(CfaRule::FramePointerOfAnyStack, 16), at(9, 6), &stack), Ok((0x1007, 8)));
     let stored = rule(CfaRule::StoredAtStackPointer, stored_at(0, 0));
     assert_eq!(by_cfa(stored, at(2, 6), &memory(&[(2, BASE + 16)])), Err(StackEndReason::Backwards));
 }

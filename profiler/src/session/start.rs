@@ -168,6 +168,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let polling_interval = PollingInterval::new(&process_filter);
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
+    let debug_directories = Arc::clone(&directories);
     let sampled = Sampled { wall_hz: plan.wall_hz, off_cpu: plan.off_cpu, ..sampled(settings) };
     let mut pipeline = new_pipeline(settings, proc, process_filter, directories, sampled);
     #[cfg(feature = "capture")]
@@ -184,7 +185,8 @@ fn sample(settings: &Settings) -> Result<Session> {
     }
     if let Some(maps) = source.take_unwind_maps() {
         let follows_forks = follows_forks && !maps.searches_vmas();
-        let unwinding = UnwindTableThread::start(maps, pipeline.mapped_files()).map_err(|error| {
+        let unwinding = UnwindTableThread::start(maps, pipeline.mapped_files(), debug_directories);
+        let unwinding = unwinding.map_err(|error| {
             Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error)
         })?;
         // Before its exec, a command has the mappings of the profiler.

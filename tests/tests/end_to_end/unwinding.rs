@@ -1,10 +1,10 @@
 //! Tests that stacks of programs without frame pointers are exact from the leaf to the root.
 
-use std::time::Duration;
+use std::{ffi::OsStr, path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile, Profiler, Target,
-    profile::{FrameKind, StackEnd},
+    profile::{FoundBy, FrameId, FrameKind, StackEnd},
 };
 use profiler_tests::{
     Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, run_beside_others, sample, sample_pid,
@@ -50,7 +50,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 #[test]
 fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
     let Some(_lock) = run_beside_others() else { return };
-    for program in ["shapes", "shapes-static-pie"] {
+    for program in ["shapes", "shapes-static-pie", "shapes-both-frames"] {
         assert_known(&profile_of(program, &["600", "40"]), &shapes(40), &[95.0]);
     }
 }
@@ -109,6 +109,38 @@ fn jit_code_without_a_frame_pointer_has_its_callers() {
     assert_known(&profile_of("jit_edges", &["600", "entries"]), &entries, &[50.0]);
 }
 
+/// A program without `.eh_frame`, whose `.debug_frame` was moved to a debug file.
+#[test]
+fn a_stripped_program_is_unwound_by_the_call_frame_information_of_its_debug_file() {
+    let Some(_lock) = run_beside_others() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, debug_file) = (folder.path().join("shapes"), folder.path().join("shapes.debug"));
+    let original = profiler_tests::workload_path("unwinding/shapes-debug-frame");
+    let objcopy = |options: &[&OsStr], to: &Path| {
+        let status = Command::new("objcopy").args(options).arg(&original).arg(to).status();
+        assert!(status.unwrap().success());
+    };
+    objcopy(&["--only-keep-debug".as_ref()], &debug_file);
+    let link = [OsStr::new("--add-gnu-debuglink="), debug_file.as_os_str()].join(OsStr::new(""));
+    objcopy(&["--strip-all".as_ref(), &link], &program);
+    let workload = Workload::run(Command::new(&program).args(["600", "40"]));
+    let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
+    let is_shape = |frame: FrameId| SHAPES.contains(&profile.string(profile.frame(frame).name));
+    let (mut by_cfi, mut all) = (0, 0);
+    for sample in profile.samples() {
+        let stack = profile.stack(sample.stack);
+        // How a caller was found is noted with it. The caller of a shape is one as well, except for the first.
+        for (pair, found_by) in stack.frames.windows(2).zip(stack.found_by.iter().skip(1)) {
+            if pair.iter().all(|frame| is_shape(*frame)) {
+                all += 1;
+                by_cfi += u64::from(*found_by == FoundBy::Cfi);
+            }
+        }
+    }
+    assert!(all > 10 * SAMPLES, "{all}");
+    assert_eq!(by_cfi, all, "{:?}", profile.first_ledger().found_by);
+}
+
 /// musl is built without unwind tables. Rows are computed from its instructions.
 #[test]
 fn leaf_functions_of_musl_have_their_callers_up_to_the_root() {
@@ -139,7 +171,7 @@ fn a_file_without_section_headers_is_exact() {
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
     profiler_tests::write_program(&program, &bytes);
-    let workload = Workload::run(std::process::Command::new(&program).arg("600"));
+    let workload = Workload::run(Command::new(&program).arg("600"));
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     // Without symbols, only the number of frames can be checked.
     let is_whole = |sample: &&profiler::profile::Sample| {
@@ -156,6 +188,16 @@ fn a_function_that_ended_with_a_tail_call_is_absent() {
     let Some(_lock) = run_beside_others() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["600"]), &chains, &[15.0, 15.0, 40.0]);
+}
+
+/// As the compiler of NativeAOT programs writes it.
+#[test]
+fn functions_whose_call_frame_information_has_no_epilogues_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let profile = profile_of("epilogues", &["600"]);
+    assert_known(&profile, &below_main(&["run;managed", "run", "run;goes_on;*"]), &[60.0]);
+    let by_instructions = profile.first_ledger().found_by.get(&FoundBy::Instructions);
+    assert!(by_instructions.is_some_and(|frames| *frames > SAMPLES / 10), "{by_instructions:?}");
 }
 
 #[test]
@@ -430,7 +472,7 @@ fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
 #[test]
 fn stacks_are_exact_after_exec() {
     let Some(_lock) = run_beside_others() else { return };
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 600 40"]);
     let mut workload = Workload::run(shell.arg(profiler_tests::workload_path("unwinding/shapes")));
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 21] = [
+const VARIANTS: [Variant; 22] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -105,6 +105,13 @@ const VARIANTS: [Variant; 21] = [
         source: "unwinding/shapes.c",
         compiler: "musl-gcc",
         flags: &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+    },
+    // `.eh_frame` of the C library's startup code, and `.debug_frame` of its own.
+    Variant {
+        name: "shapes-both-frames",
+        source: "unwinding/shapes.c",
+        compiler: "gcc",
+        flags: &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
     },
     // As lld and mold link: without call frame information for the PLT.
     Variant {

@@ -7,7 +7,6 @@ use profiler_binary_reader::Image;
 use profiler_elf_symbols::Machine::X86_64;
 
 use super::*;
-use crate::cfi_entries::content_hash;
 use crate::test_cfi::{CODE_ADDRESS, CODE_BYTES, TestCfi, code_layout, rule_without_offsets, x86_64_rule};
 
 /// After one byte, the CFA is rsp + 16.
@@ -115,19 +114,56 @@ fn plts_without_an_fde_have_the_rules_of_the_architecture() {
     assert_eq!((rule(64), rule(80)), (x86_64_rule(CfaRule::Plt, 11), BEFORE_PUSH));
 }
 
+/// A `.debug_frame` of functions whose rows are those of [`PUSH`].
+fn debug_frame(functions: &[(u64, u64)]) -> HashedSection {
+    // No augmentation; the CIE pointer is an offset in the section.
+    let mut bytes = [&[12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8]].concat();
+    for (start, length) in functions {
+        bytes.extend([28, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([start.to_le_bytes(), length.to_le_bytes()].concat());
+        bytes.extend([0x90, 1, 0x41, 0x0e, 16, 0, 0, 0]);
+    }
+    let (kind, content) = (CallFrameKind::DebugFrame, Image::Memory(bytes));
+    HashedSection::read(CallFrames { kind, content, address: ElfAddress(0) }).unwrap()
+}
+
 #[test]
 fn debug_frame_has_the_same_rules() {
-    // No augmentation; the CIE pointer is an offset in the section.
-    let cie = [&[12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8]].concat();
-    let range = [code_address(0).to_le_bytes(), 8_u64.to_le_bytes()].concat();
-    let function = [&[28, 0, 0, 0, 0, 0, 0, 0][..], &range, &[0x90, 1, 0x41, 0x0e, 16, 0, 0, 0]].concat();
-    let (kind, address) = (CallFrameKind::DebugFrame, ElfAddress(0));
-    let content = Image::Memory([cie, function].concat());
-    let section = CallFrames { kind, content, address };
-    let hash = content_hash(&section).unwrap();
-    let table = code_layout(X86_64).compile(&section, hash, &|| true).unwrap();
+    let table = code_layout(X86_64).compile(&[debug_frame(&[(code_address(0), 8)])], &|| true).unwrap();
     let pages: Vec<_> = table.pages().collect();
     assert_eq!(table.find_rule(&pages, code_address(7)), AFTER_PUSH);
+}
+
+#[test]
+fn debug_frame_is_used_where_eh_frame_has_no_fde() {
+    let eh_frame = TestCfi::x86_64().function(code_address(8), 8, &[]).function(code_address(20), 2, &[]);
+    let functions =
+        [(code_address(18), 14), (code_address(8), 8), (code_address(4), 8), (code_address(32), 4)];
+    let sections = [eh_frame.section(), debug_frame(&functions)];
+    let table = code_layout(X86_64).compile(&sections, &|| true).unwrap();
+    table.assert_valid();
+    let pages: Vec<_> = table.pages().collect();
+    let rules =
+        |range: Range<u64>| range.map(|at| table.find_rule(&pages, code_address(at))).collect::<Vec<_>>();
+    assert_eq!(rules(4..6), [BEFORE_PUSH, AFTER_PUSH]);
+    assert_eq!(rules(6..8), [AFTER_PUSH; 2]);
+    assert_eq!(rules(8..16), [BEFORE_PUSH; 8], "of `.eh_frame`");
+    assert_eq!(rules(16..18), [UNKNOWN; 2]);
+    assert_eq!(rules(18..20), [BEFORE_PUSH, AFTER_PUSH]);
+    assert_eq!(rules(20..22), [BEFORE_PUSH; 2], "of `.eh_frame`");
+    assert_eq!(rules(22..32), [AFTER_PUSH; 10], "the rest of the function around that of `.eh_frame`");
+    assert_eq!(rules(32..36), [BEFORE_PUSH, AFTER_PUSH, AFTER_PUSH, AFTER_PUSH]);
+}
+
+#[test]
+fn functions_that_the_linker_discarded_are_ignored() {
+    let mut code = code_layout(X86_64);
+    code.code_ranges = vec![0..0x2000];
+    let table = code.compile(&[debug_frame(&[(0, 0x1800), (0x1000, 8)])], &|| true).unwrap();
+    let pages: Vec<_> = table.pages().collect();
+    assert_eq!(table.find_rule(&pages, 0xfff), UNKNOWN);
+    assert_eq!((table.find_rule(&pages, 0x1007), table.find_rule(&pages, 0x1010)), (AFTER_PUSH, UNKNOWN));
+    assert_eq!(table.statistics().misplaced_functions, 1);
 }
 
 #[test]
@@ -183,14 +219,12 @@ fn a_too_long_cie_or_fde_is_not_evaluated() {
 #[test]
 fn cancellation_is_checked_regularly() {
     let checks = Cell::new(0);
-    let (kind, address) = (CallFrameKind::EhFrame, ElfAddress(0));
     let long = vec![0; MAX_ENTRY_BYTES - 100];
     let cfi = (0..10).fold(TestCfi::x86_64(), |cfi, index| cfi.function(code_address(index), 1, &long));
-    let section = CallFrames { kind, content: Image::Memory(cfi.bytes), address };
-    let hash = content_hash(&section).unwrap();
+    let section = [cfi.section()];
     let compile = |limit: u32| {
         checks.set(0);
-        code_layout(X86_64).compile(&section, hash, &|| checks.replace(checks.get() + 1) < limit)
+        code_layout(X86_64).compile(&section, &|| checks.replace(checks.get() + 1) < limit)
     };
     assert!(compile(10).is_ok());
     assert_eq!(compile(4).unwrap_err(), ParseError::TooLarge);
@@ -217,16 +251,12 @@ fn code_with_too_large_gaps_is_refused() {
 #[test]
 fn a_section_whose_content_has_another_hash_is_refused() {
     let cfi = TestCfi::x86_64().function(code_address(0), 8, &PUSH);
-    let section = |bytes: &[u8]| {
-        let content = Image::Memory(bytes.to_vec());
-        CallFrames { kind: CallFrameKind::EhFrame, content, address: ElfAddress(0) }
-    };
-    let hash = content_hash(&section(&cfi.bytes)).unwrap();
     let code = code_layout(X86_64);
-    assert!(code.compile(&section(&cfi.bytes), hash, &|| true).is_ok());
+    assert!(code.compile(&[cfi.section()], &|| true).is_ok());
     for changed in 0..cfi.bytes.len() {
-        let mut bytes = cfi.bytes.clone();
-        bytes[changed] ^= 1;
-        assert!(code.compile(&section(&bytes), hash, &|| true).is_err(), "byte {changed}");
+        let mut other = cfi.clone();
+        other.bytes[changed] ^= 1;
+        let section = HashedSection { content_hash: cfi.section().content_hash, ..other.section() };
+        assert!(code.compile(&[section], &|| true).is_err(), "byte {changed}");
     }
 }

@@ -108,7 +108,7 @@ fn open(path: &Path) -> Option<Elf> {
 fn compare_file(path: &Path, tally: &mut Tally) {
     let Some(elf) = open(path) else { return };
     let Ok(Some(call_frames)) = elf.eh_frame(&elf.sections().unwrap_or_default(), u64::MAX) else { return };
-    let table = match ElfSource::read(&elf).and_then(|source| source.compile(&|| true)) {
+    let table = match ElfSource::read(&elf, |_| None).and_then(|source| source.compile(&|| true)) {
         Ok(table) => table,
         Err(defect) => return tally.different.push(format!("{}: {defect:?}", path.display())),
     };

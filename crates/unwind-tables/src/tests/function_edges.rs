@@ -53,7 +53,7 @@ fn compare(path: &Path, tally: &mut Tally) {
     if elf.machine() != Machine::X86_64 {
         return;
     }
-    let table = ElfSource::read(&elf).and_then(|source| source.compile(&|| true)).unwrap();
+    let table = ElfSource::read(&elf, |_| None).and_then(|source| source.compile(&|| true)).unwrap();
     let (file, layout) = (std::fs::read(path).unwrap(), elf.layout());
     for range in elf.sections().unwrap().code_ranges() {
         let (offset, _) = layout.rest_from(ElfAddress(range.start)).unwrap();

@@ -13,6 +13,7 @@ use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
 };
+use profiler_symbolize::debug_file::DebugDirectories;
 
 use super::{
     back_off::BackOff,
@@ -101,13 +102,14 @@ impl MappingInstaller {
     pub(super) fn new(
         maps: UnwindMaps,
         files: Arc<MappedFiles>,
+        debug_directories: Arc<DebugDirectories>,
         installations: Arc<Installations>,
     ) -> io::Result<Self> {
         Ok(Self {
             proc: ProcFs::live(),
             host: RootDirectory::open(Path::new("/"))?,
             maps,
-            tables: TableCache::new(files),
+            tables: TableCache::new(files, debug_directories),
             processes: HashMap::new(),
             queue: TurnQueue::default(),
             retries: BTreeSet::new(),

@@ -27,6 +27,7 @@ use std::{
 };
 
 use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
+use profiler_symbolize::debug_file::DebugDirectories;
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use crate::{
@@ -82,11 +83,15 @@ enum Message {
 
 impl UnwindTableThread {
     /// Starts the thread with empty BPF maps.
-    pub(super) fn start(maps: UnwindMaps, files: Arc<MappedFiles>) -> io::Result<Self> {
+    pub(super) fn start(
+        maps: UnwindMaps,
+        files: Arc<MappedFiles>,
+        debug_directories: Arc<DebugDirectories>,
+    ) -> io::Result<Self> {
         let (messages, receiver) = sync_channel(MAX_QUEUED_MESSAGES);
         let stop = Arc::new(AtomicBool::new(false));
         let installations = Arc::new(Installations::default());
-        let installer = MappingInstaller::new(maps, files, Arc::clone(&installations))?;
+        let installer = MappingInstaller::new(maps, files, debug_directories, Arc::clone(&installations))?;
         let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || run(installer, &receiver, &stop)

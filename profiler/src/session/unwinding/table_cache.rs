@@ -4,16 +4,19 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     io,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
+use profiler_elf_symbols::Elf;
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
     root_directory::RootDirectory,
 };
+use profiler_symbolize::debug_file::DebugDirectories;
 use profiler_unwind_tables::{TableSource, UnwindTable};
 use thiserror::Error;
 
@@ -47,6 +50,7 @@ pub(super) struct TableKey(u32);
 #[derive(Debug)]
 pub(super) struct TableCache {
     files: Arc<MappedFiles>,
+    debug_directories: Arc<DebugDirectories>,
     tables: HashMap<TableKey, Table>,
     /// The results for files that were read.
     by_file: Generations<TableFile, CachedTable>,
@@ -124,9 +128,10 @@ impl BuildError {
 
 impl TableCache {
     /// An empty cache.
-    pub(super) fn new(files: Arc<MappedFiles>) -> Self {
+    pub(super) fn new(files: Arc<MappedFiles>, debug_directories: Arc<DebugDirectories>) -> Self {
         Self {
             files,
+            debug_directories,
             tables: HashMap::new(),
             by_file: Generations::new(Instant::now()),
             by_source: HashMap::new(),
@@ -278,7 +283,10 @@ impl TableCache {
         if let Some(table) = previous.filter(|table| !table.must_retry(Instant::now())) {
             return table;
         }
-        let source = image().and_then(TableSource::read).map_err(BuildError::from);
+        let debug_directories = Arc::clone(&self.debug_directories);
+        let find_debug_file = |module: &Elf| debug_directories.find_call_frames(module, Path::new(path));
+        let source = image().and_then(|image| TableSource::read_with_debug_file(image, find_debug_file));
+        let source = source.map_err(BuildError::from);
         let built = source.and_then(|source| match source {
             Some(source) => self.table_for_source(maps, &source, named, stop),
             None => Ok(None),

@@ -15,7 +15,10 @@ use profiler_processes::{
 use super::*;
 use crate::{
     sampler::ebpf::test_maps::unwind_maps,
-    session::unwinding::{back_off::MAX_RETRY_INTERVAL, test_files::mapped_files},
+    session::unwinding::{
+        back_off::MAX_RETRY_INTERVAL,
+        test_files::{debug_directories, mapped_files},
+    },
 };
 
 /// Pids of processes that do not exist: pids are at most 2^22.
@@ -38,7 +41,8 @@ impl Fixture {
 
     /// Without a watched process.
     fn empty() -> Option<Self> {
-        let installer = MappingInstaller::new(unwind_maps()?, mapped_files(), Arc::default()).unwrap();
+        let (files, directories) = (mapped_files(), debug_directories());
+        let installer = MappingInstaller::new(unwind_maps()?, files, directories, Arc::default()).unwrap();
         let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
         table.watch_forks();
         Some(Self { table, installer })

@@ -9,7 +9,10 @@ use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
 use super::*;
 use crate::{
     sampler::ebpf::test_maps::unwind_maps,
-    session::unwinding::{back_off::MAX_RETRY_INTERVAL, test_files::mapped_files},
+    session::unwinding::{
+        back_off::MAX_RETRY_INTERVAL,
+        test_files::{debug_directories, mapped_files},
+    },
 };
 
 struct Fixture {
@@ -20,7 +23,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Option<Self> {
-        let tables = TableCache::new(mapped_files());
+        let tables = TableCache::new(mapped_files(), debug_directories());
         Some(Self { tables, maps: unwind_maps()?, directory: tempfile::tempdir().unwrap() })
     }
 

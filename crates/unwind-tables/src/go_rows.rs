@@ -1,0 +1,118 @@
+//! Rows of Go programs: from the sizes of frames in their function table, which stripping leaves.
+//!
+//! A frame pointer would skip the callers of functions that have no frame, and the call frame information that a program can have
+//! besides does not describe the functions that switch stacks.
+
+use std::{
+    hash::{BuildHasher as _, Hash, Hasher},
+    ops::Range,
+};
+
+use profiler_binary_reader::{ParseError, WorkBudget};
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+use profiler_elf_symbols::{Elf, GoFrame, GoTable, Machine, Sections};
+
+use crate::{cfi_entries::KEYS, instruction_rows::RETURN_ADDRESS_OFFSET};
+
+const WORD: u32 = 8;
+
+/// The saved frame pointer is below the return address (`cmd/internal/obj/x86/obj6.go`, `preprocess`).
+const FRAME_POINTER_OFFSET: i16 = 2 * RETURN_ADDRESS_OFFSET;
+
+/// The rows of all functions: those of the largest programs have a few millions.
+const MAX_ROWS: usize = 4 << 20;
+
+/// The functions between two calls of the callback that can cancel the reading.
+const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 256;
+
+/// The functions of a Go program.
+pub(crate) struct GoRows {
+    code: Range<u64>,
+    functions: Vec<GoFrame>,
+}
+
+impl GoRows {
+    /// Reads the table of a file; `None` for a program of another language, and for one whose table is too large.
+    ///
+    /// # Errors
+    /// When the table is malformed.
+    pub(crate) fn read(elf: &Elf, headers: &Sections) -> Result<Option<Self>, ParseError> {
+        if elf.machine() != Machine::X86_64 {
+            return Ok(None);
+        }
+        let Some(table) = GoTable::read(elf, headers, &WorkBudget::default())? else { return Ok(None) };
+        let (mut functions, mut rows) = (Vec::new(), 0);
+        table.for_each_frame(elf, |frame| {
+            rows += frame.sizes.len();
+            functions.push(frame);
+            if rows > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
+        })?;
+        Ok(Some(Self { code: table.code(), functions }))
+    }
+
+    /// The addresses of the code of Go.
+    pub(crate) fn code(&self) -> Range<u64> {
+        self.code.clone()
+    }
+
+    /// Calls `each` with the first address of each function, the address behind it, and its rows.
+    ///
+    /// # Errors
+    /// Those of `each`; [`ParseError::TooLarge`] when `should_continue` returns `false`.
+    pub(crate) fn for_each_function(
+        &self,
+        should_continue: &dyn Fn() -> bool,
+        mut each: impl FnMut(u64, u64, &[(u64, Rule)]) -> Result<(), ParseError>,
+    ) -> Result<(), ParseError> {
+        let mut rows = Vec::new();
+        for (index, function) in self.functions.iter().enumerate() {
+            if index % FUNCTIONS_BETWEEN_CANCEL_CHECKS == 0 && !should_continue() {
+                return Err(ParseError::TooLarge);
+            }
+            rows.clear();
+            if function.writes_stack_pointer {
+                rows.push((function.code.start, by_frame_pointer()));
+            } else {
+                rows.extend(function.sizes.iter().map(|(address, size)| (*address, by_size(*size))));
+            }
+            each(function.code.start, function.code.end, &rows)?;
+        }
+        Ok(())
+    }
+}
+
+impl Hash for GoRows {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let functions = self.functions.iter();
+        let all: Vec<_> = functions.map(|f| (&f.code, f.writes_stack_pointer, &f.sizes)).collect();
+        KEYS.hash_one(&all).hash(state);
+    }
+}
+
+/// The rule of a frame of this size: one that is not empty has the frame pointer of the caller at its upper end.
+fn by_size(size: u32) -> Rule {
+    let (frame_pointer, frame_pointer_offset) = match size {
+        0 => (FramePointerRule::Same, 0),
+        _ => (FramePointerRule::AtCfa, FRAME_POINTER_OFFSET),
+    };
+    Rule {
+        cfa: CfaRule::StackPointer as u8,
+        cfa_offset: size.saturating_add(WORD).cast_signed(),
+        frame_pointer: frame_pointer as u8,
+        frame_pointer_offset,
+        return_address_offset: RETURN_ADDRESS_OFFSET,
+        ..Rule::default()
+    }
+}
+
+/// The rule of a function that switches stacks, which keeps the frame pointer of its caller.
+fn by_frame_pointer() -> Rule {
+    Rule {
+        cfa: CfaRule::FramePointerOfAnyStack as u8,
+        cfa_offset: 2 * WORD.cast_signed(),
+        frame_pointer: FramePointerRule::AtCfa as u8,
+        frame_pointer_offset: FRAME_POINTER_OFFSET,
+        return_address_offset: RETURN_ADDRESS_OFFSET,
+        ..Rule::default()
+    }
+}
