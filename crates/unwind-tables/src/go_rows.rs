@@ -12,7 +12,7 @@ use profiler_binary_reader::{ParseError, WorkBudget};
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 use profiler_elf_symbols::{Elf, GoFrame, GoTable, Machine, Sections};
 
-use crate::{cfi_entries::KEYS, instruction_rows::RETURN_ADDRESS_OFFSET};
+use crate::{cfi_entries::KEYS, instruction_rows::RETURN_ADDRESS_OFFSET, rule::rule_without_offsets};
 
 const WORD: u32 = 8;
 
@@ -70,7 +70,9 @@ impl GoRows {
                 return Err(ParseError::TooLarge);
             }
             rows.clear();
-            if function.writes_stack_pointer {
+            if function.starts_program {
+                rows.push((function.code.start, rule_without_offsets(CfaRule::Root)));
+            } else if function.writes_stack_pointer {
                 rows.push((function.code.start, by_frame_pointer()));
             } else {
                 rows.extend(function.sizes.iter().map(|(address, size)| (*address, by_size(*size))));
@@ -84,7 +86,8 @@ impl GoRows {
 impl Hash for GoRows {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let functions = self.functions.iter();
-        let all: Vec<_> = functions.map(|f| (&f.code, f.writes_stack_pointer, &f.sizes)).collect();
+        let all: Vec<_> =
+            functions.map(|f| (&f.code, f.writes_stack_pointer, f.starts_program, &f.sizes)).collect();
         KEYS.hash_one(&all).hash(state);
     }
 }
@@ -116,3 +119,6 @@ fn by_frame_pointer() -> Rule {
         ..Rule::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, process::Command};
 
-use profiler::profile::{SymbolSource, Symbolization};
-use profiler_tests::{Workload, run_beside_others, sample, sample_pid};
+use profiler::profile::{Sample, StackEnd, SymbolSource, Symbolization};
+use profiler_tests::{Workload, run_beside_others, sample_pid, sample_settled};
 
 const SAMPLES: u64 = 1_000;
 
@@ -16,7 +16,7 @@ const LOOP: &str = "echo ready $$; while :; do read -r -t 0.001 line; [ $? -eq 1
 fn a_stripped_go_program_has_the_names_of_its_function_table() {
     let Some(_lock) = run_beside_others() else { return };
     let workload = Workload::run(Command::new("bash").args(["-c", LOOP]));
-    let profile = sample(sample_pid(workload.pid()).children(true).lines(true), SAMPLES);
+    let profile = sample_settled(sample_pid(workload.pid()).children(true).lines(true), SAMPLES);
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames: HashSet<_> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
     let frames = frames.into_iter().map(|frame| profile.frame(frame));
@@ -34,4 +34,15 @@ fn a_stripped_go_program_has_the_names_of_its_function_table() {
     let names: HashSet<_> = named.iter().map(|frame| profile.string(frame.name)).collect();
     assert!(names.iter().any(|name| name.starts_with("runtime.")), "{names:?}");
     assert!(named.iter().any(|frame| frame.location.is_some()), "lines of {names:?}");
+    let is_of_go = |sample: &&Sample| {
+        let frames = profile.stack(sample.stack).frames.iter();
+        frames.map(|frame| profile.frame(*frame)).any(|frame| frame.module.is_some_and(is_of_runc))
+    };
+    let (mut whole, mut all) = (0, 0);
+    for sample in profile.samples().iter().filter(is_of_go) {
+        all += 1;
+        whole += u64::from(profile.stack(sample.stack).end == StackEnd::Root);
+    }
+    // The C library's code before the program starts is among the others.
+    assert!(whole * 100 >= all * 97, "{whole} of {all}: {:?}", profile.first_ledger().stacks);
 }

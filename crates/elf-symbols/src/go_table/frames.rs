@@ -30,6 +30,9 @@ const SWITCHING_FUNCTIONS: [&str; 9] = [
     "runtime.systemstack",
 ];
 
+/// The function with which a program starts (`runtime/asm_amd64.s`).
+const PROGRAM_START: &str = "runtime.rt0_go";
+
 /// The frame of a Go function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoFrame {
@@ -37,6 +40,8 @@ pub struct GoFrame {
     pub code: Range<u64>,
     /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
     pub writes_stack_pointer: bool,
+    /// Whether a program starts with it.
+    pub starts_program: bool,
     /// The bytes between the stack pointer and the return address, from an address on. The first one is the start of the code.
     pub sizes: Vec<(u64, u32)>,
 }
@@ -69,17 +74,18 @@ impl GoTable {
 
     fn frame(&self, image: &Image, code: Range<u64>, record: u32) -> Result<Option<GoFrame>, ParseError> {
         let record = self.record(image, record)?;
-        let writes_stack_pointer = self.writes_stack_pointer(image, &record)?;
         let sizes = self.frame_sizes(image, &record, &code)?;
-        Ok((!sizes.is_empty()).then_some(GoFrame { code, writes_stack_pointer, sizes }))
-    }
-
-    fn writes_stack_pointer(&self, image: &Image, record: &Record) -> Result<bool, ParseError> {
-        if matches!(self.layout.version, Version::V18 | Version::V20) {
-            return Ok(record.flags & WRITES_STACK_POINTER != 0);
+        if sizes.is_empty() {
+            return Ok(None);
         }
-        let name = self.string(image, self.layout.names, record.name)?;
-        Ok(SWITCHING_FUNCTIONS.contains(&name.as_str()))
+        let mut frame = GoFrame { code, writes_stack_pointer: false, starts_program: false, sizes };
+        let has_flags = matches!(self.layout.version, Version::V18 | Version::V20);
+        if !has_flags || record.flags & WRITES_STACK_POINTER != 0 {
+            let name = self.string(image, self.layout.names, record.name)?;
+            frame.writes_stack_pointer = has_flags || SWITCHING_FUNCTIONS.contains(&name.as_str());
+            frame.starts_program = name == PROGRAM_START;
+        }
+        Ok(Some(frame))
     }
 
     fn frame_sizes(

@@ -134,11 +134,13 @@ fn the_sizes_of_frames_are_read_in_every_version() {
         let main = GoFrame {
             code: TEXT..TEXT + 320,
             writes_stack_pointer: false,
+            starts_program: false,
             sizes: vec![(TEXT, 0), (TEXT + 4, 40), (TEXT + 304, 0)],
         };
         let serve = GoFrame {
             code: TEXT + 320..TEXT + 352,
             writes_stack_pointer: has_flags,
+            starts_program: false,
             sizes: vec![(TEXT + 320, 0)],
         };
         assert_eq!((table.code(), &frames[..]), (TEXT..TEXT + 352, &[main, serve][..]), "{version:?}");

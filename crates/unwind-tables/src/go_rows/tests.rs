@@ -1,0 +1,78 @@
+//! Tests with a program that has a function table of Go, and call frame information besides.
+
+use object::elf::SHT_PROGBITS;
+use profiler_binary_reader::Image;
+use profiler_elf_symbols::{
+    Elf,
+    test_file::TestFile,
+    test_go_table::{GO_VERSIONS, GoTestFunction, GoVersion, go_table},
+};
+
+use super::*;
+use crate::{
+    elf_source::ElfSource,
+    table::UnwindTable,
+    test_cfi::{CODE_ADDRESS, TestCfi},
+};
+
+const WORK: GoTestFunction<'_> = GoTestFunction {
+    name: "main.work",
+    file: "/app/main.go",
+    lines: &[(1, 64)],
+    inlined: &[],
+    frame_sizes: &[(0, 4), (0x28, 50), (0, 10)],
+    writes_stack_pointer: false,
+};
+const SWITCH: GoTestFunction<'_> = GoTestFunction {
+    name: "runtime.systemstack",
+    file: "/go/asm.s",
+    lines: &[(1, 32)],
+    inlined: &[],
+    frame_sizes: &[(0, 32)],
+    writes_stack_pointer: true,
+};
+const START: GoTestFunction<'_> = GoTestFunction { name: "runtime.rt0_go", ..SWITCH };
+const CODE_BYTES: u64 = 128;
+
+/// A program with these functions of Go from [`CODE_ADDRESS`] on, and code of another language behind them.
+fn table(version: GoVersion, eh_frame: Vec<u8>) -> UnwindTable {
+    let go = go_table(version, CODE_ADDRESS, &[WORK, SWITCH, START]);
+    let file = TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100);
+    let file = file.with(".gopclntab", SHT_PROGBITS, go).section_address(0x8000);
+    let file = file.section_flags(2, object::elf::SHF_ALLOC).with(".eh_frame", SHT_PROGBITS, eh_frame);
+    let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
+    ElfSource::read(&elf, |_| None).and_then(|source| source.compile(&|| true)).unwrap()
+}
+
+fn rules(table: &UnwindTable, addresses: &[u64]) -> Vec<Rule> {
+    let pages: Vec<_> = table.pages().collect();
+    addresses.iter().map(|address| table.find_rule(&pages, *address)).collect()
+}
+
+#[test]
+fn functions_of_go_have_rows_in_every_version() {
+    for version in GO_VERSIONS.into_iter().filter(|version| *version != GoVersion::V26) {
+        let table = table(version, Vec::new());
+        let (work, switch) = (CODE_ADDRESS, CODE_ADDRESS + 64);
+        let start = switch + 32;
+        let addresses = [work, work + 3, work + 4, work + 53, work + 54, switch, switch + 31, start];
+        let (empty, full, other) = (by_size(0), by_size(0x28), by_frame_pointer());
+        let root = rule_without_offsets(CfaRule::Root);
+        let expected = [empty, empty, full, full, empty, other, other, root];
+        assert_eq!(rules(&table, &addresses), expected, "{version:?}");
+        assert_eq!((full.cfa_offset, full.frame_pointer_offset), (0x30, -16));
+        assert_eq!(rules(&table, &[work - 1, start + 32]), [Rule::default(); 2], "{version:?}");
+    }
+}
+
+/// The call frame information that Go's linker writes does not describe functions that switch stacks.
+#[test]
+fn functions_of_go_are_not_unwound_by_call_frame_information() {
+    let eh_frame = TestCfi::x86_64().function(CODE_ADDRESS, CODE_BYTES + 16, &[]).bytes;
+    let table = table(GoVersion::V20, eh_frame);
+    let of_other_language = CODE_ADDRESS + CODE_BYTES;
+    let found = rules(&table, &[CODE_ADDRESS + 4, of_other_language - 1, of_other_language]);
+    assert_eq!(found[..2], [by_size(0x28), rule_without_offsets(CfaRule::Root)]);
+    assert_eq!(found[2].cfa, CfaRule::StackPointer as u8);
+    assert_eq!(found[2].cfa_offset, 8);
+}
