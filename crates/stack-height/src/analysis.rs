@@ -44,13 +44,14 @@ pub fn analyze(
     wanted: &[Range<u64>],
     should_continue: &dyn Fn() -> bool,
 ) -> Result<Vec<StackRow>, Error> {
-    let lengths = program.code_ranges().iter().map(|range| range.end.saturating_sub(range.start));
-    let code_bytes = lengths.fold(0_u64, u64::saturating_add);
+    let parts = intersections(program.code_ranges(), wanted);
+    let lengths = parts.iter().map(|range| range.end.saturating_sub(range.start));
+    let wanted_bytes = lengths.fold(0_u64, u64::saturating_add);
     let mut knowledge = Knowledge {
         program,
         code: MachineCode::new(program),
         interpreter: Interpreter::new(),
-        work: Work::new(code_bytes, should_continue),
+        work: Work::new(wanted_bytes, should_continue),
         called: BTreeSet::new(),
         likely: BTreeSet::new(),
         never_return: HashSet::from_iter(hints.never_return.iter().copied()),
@@ -59,7 +60,7 @@ pub fn analyze(
     knowledge.called.extend(hints.function_starts.iter().copied());
     let functions = discover(&mut knowledge, hints, wanted)?;
     let mut rows = Vec::new();
-    for range in intersections(program.code_ranges(), wanted) {
+    for range in parts {
         let mut start = range.start;
         while start < range.end {
             let window = start..range.end.min(start.saturating_add(WINDOW_BYTES));

@@ -2,7 +2,7 @@
 
 use crate::Error;
 
-/// The most steps of an analysis for each byte of its code. Real programs take up to 6.
+/// The most steps of an analysis for each byte of the code whose rows are wanted. Whole programs take up to 6.
 const STEPS_PER_BYTE: u64 = 32;
 
 /// Steps that any program may take, however small.
@@ -20,8 +20,8 @@ pub(crate) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    pub(crate) fn new(code_bytes: u64, should_continue: &'a dyn Fn() -> bool) -> Self {
-        let left = code_bytes.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);
+    pub(crate) fn new(wanted_bytes: u64, should_continue: &'a dyn Fn() -> bool) -> Self {
+        let left = wanted_bytes.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);
         Self { should_continue, total: left, left, until_check: STEPS_PER_CHECK }
     }
 

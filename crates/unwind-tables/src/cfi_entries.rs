@@ -8,6 +8,8 @@ use std::{
 use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
+use crate::cfi_excerpt::{Cie, Excerpt};
+
 /// The unit of reads.
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -22,6 +24,9 @@ pub(crate) static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The bytes of a length and an id of 64 bits.
 const HEADER_BYTES: usize = 4 + 8 + 8;
+
+/// The bytes of the length, the CIE pointer, the address and the size of an FDE.
+const MAX_FIXED_FDE_BYTES: usize = HEADER_BYTES + 8 + 8;
 
 /// The length and the id of an entry.
 #[derive(Clone, Copy)]
@@ -62,17 +67,22 @@ pub(crate) struct EntryReader<'a> {
     hasher: DefaultHasher,
 }
 
-/// A section, and the keyed hash of its content.
+/// A section, the keyed hash of its content, and how much code it describes.
 pub(crate) struct HashedSection {
     pub(crate) frames: CallFrames,
     pub(crate) content_hash: u64,
+    /// The number of FDEs, and the sum of the lengths of their functions; without those of rare encodings.
+    pub(crate) functions: u64,
+    pub(crate) function_bytes: u64,
 }
 
 impl HashedSection {
-    /// Reads the section for its hash.
+    /// Reads the section for its hash and the lengths of its functions.
     pub(crate) fn read(frames: CallFrames) -> Result<Self, ParseError> {
-        let content_hash = EntryReader::new(&frames).finish()?;
-        Ok(Self { frames, content_hash })
+        let mut entries = EntryReader::new(&frames);
+        let (functions, function_bytes) = entries.sum_functions(&frames)?;
+        let content_hash = entries.finish()?;
+        Ok(Self { frames, content_hash, functions, function_bytes })
     }
 }
 
@@ -118,6 +128,32 @@ impl<'a> EntryReader<'a> {
             // Some assemblers write empty entries into `.debug_frame`.
         }
         Ok(None)
+    }
+
+    /// The number of functions up to the first malformed entry, and the sum of their lengths.
+    fn sum_functions(&mut self, section: &CallFrames) -> Result<(u64, u64), ParseError> {
+        let (mut functions, mut bytes) = (0, 0_u64);
+        // The CIE before is nearly always that of the FDE.
+        let mut length_bytes = None;
+        while let Ok(Some(entry)) = self.next() {
+            if entry.cie.is_none() {
+                let cie = Cie { entry, bytes: self.bytes_of(entry)?.into() };
+                length_bytes = Excerpt::of(section).address_bytes(&cie);
+                continue;
+            }
+            let Some(length_bytes) = length_bytes else { continue };
+            let at = entry.id_offset + entry.id_bytes + length_bytes;
+            let fixed = (at + length_bytes).min(MAX_FIXED_FDE_BYTES);
+            if entry.bytes < fixed as u64 {
+                continue;
+            }
+            let mut length = [0; 8];
+            let stored = self.read(entry.offset, fixed)?.get(at..).unwrap_or_default();
+            length.iter_mut().zip(stored).for_each(|(to, from)| *to = *from);
+            functions += 1;
+            bytes = bytes.saturating_add(u64::from_le_bytes(length));
+        }
+        Ok((functions, bytes))
     }
 
     fn entry(&self, offset: u64, header: Header, id_offset: usize) -> Result<Entry, ParseError> {

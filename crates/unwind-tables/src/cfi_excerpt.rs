@@ -1,5 +1,6 @@
 //! Excerpts of a section of call frame information: a CIE and some of its FDEs, with offsets of their own.
 
+use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindSection, constants};
 use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 use crate::cfi_entries::Entry;
@@ -45,6 +46,23 @@ impl Excerpt {
             cie: None,
             cie_bytes: 0,
             fdes: Vec::new(),
+        }
+    }
+
+    /// The bytes of an address, and of a length, in the FDEs of a CIE (Linux Standard Base, "DWARF Exception Header Encoding");
+    /// `None` if the CIE is malformed, or if it is not the same for all of them.
+    pub(crate) fn address_bytes(&mut self, cie: &Cie) -> Option<usize> {
+        if self.kind == CallFrameKind::DebugFrame {
+            return Some(size_of::<u64>());
+        }
+        self.restart(cie);
+        let section = EhFrame::new(&self.bytes, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let cie = section.cie_from_offset(&bases, 0.into()).ok()?;
+        match cie.fde_address_encoding().map_or(constants::DW_EH_PE_absptr, |encoding| encoding.format()) {
+            constants::DW_EH_PE_absptr | constants::DW_EH_PE_udata8 | constants::DW_EH_PE_sdata8 => Some(8),
+            constants::DW_EH_PE_udata4 | constants::DW_EH_PE_sdata4 => Some(4),
+            _ => None,
         }
     }
 

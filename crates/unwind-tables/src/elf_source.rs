@@ -1,5 +1,4 @@
-//! The unwind information of an ELF file: the function table of Go, `.eh_frame`, `.debug_frame` where the first has no FDE, and the
-//! PLTs.
+//! The unwind information of an ELF file: the function table of Go, `.eh_frame`, `.debug_frame` where the first has no FDE, and the PLTs.
 
 use std::{
     hash::{Hash, Hasher},
@@ -10,8 +9,14 @@ use profiler_binary_reader::ParseError;
 use profiler_elf_symbols::{Elf, Machine, Sections};
 
 use crate::{
-    architecture::Architecture, cfi::CodeLayout, cfi_entries::HashedSection, coverage::Coverage,
-    go_rows::GoRows, instruction_rows::Instructions, managed_code::ManagedCode, table::UnwindTable,
+    architecture::Architecture,
+    cfi::CodeLayout,
+    cfi_entries::HashedSection,
+    coverage::Coverage,
+    go_rows::GoRows,
+    instruction_rows::{Instructions, total_bytes},
+    managed_code::ManagedCode,
+    table::UnwindTable,
 };
 
 /// The bytes of all sections: several times that of the largest libraries.
@@ -19,6 +24,22 @@ const MAX_SECTION_BYTES: u64 = 32 << 20;
 
 /// The call frame information of a file that describes all of its code has at least this part of the size of the code.
 const CODE_BYTES_PER_CFI_BYTE: u64 = 16;
+
+/// The least bytes of the gaps between functions with call frame information for which rows are computed. Most files have 200 to
+/// 400: the code that runs at their start and end.
+const MIN_GAP_BYTES: u64 = 4 << 10;
+
+/// The most bytes of gaps whose rows take little time, about 20 ms, whatever part of the code they are.
+const MAX_CHEAP_GAP_BYTES: u64 = 64 << 10;
+
+/// Larger gaps are at least this part of the code. In a file that is described otherwise, they are rather data than code.
+const CODE_BYTES_PER_GAP_BYTE: u64 = 8;
+
+/// Smaller gaps are not found: the ranges of functions are compared only if the lengths of functions leave more of the code.
+const CODE_BYTES_PER_SMALL_GAP_BYTE: u64 = 32;
+
+/// The mean padding behind a function that is aligned to 16 bytes.
+const MEAN_PADDING_BYTES: u64 = 8;
 
 /// The number of code segments of one file. Real files have a few.
 const MAX_CODE_SEGMENTS: usize = 32;
@@ -48,7 +69,7 @@ impl ElfSource {
             ranges if ranges.is_empty() => elf.code_ranges().collect(),
             ranges => ranges,
         };
-        // Malformed tables, relocations, symbols or code are no reason to do without the call frame information.
+        // Malformed tables, code, relocations or symbols are no reason to do without the call frame information.
         let go = GoRows::read(elf, &headers).unwrap_or(None);
         let of_go = Coverage::of(go.iter().map(GoRows::code));
         let text_ranges: Vec<_> = text_ranges.into_iter().flat_map(|range| of_go.gaps(range)).collect();
@@ -59,13 +80,11 @@ impl ElfSource {
         {
             sections.push(debug_frame);
         }
-        let instructions = if can_describe(&sections, &text_ranges) {
-            None
-        } else {
-            Instructions::read(elf, text_ranges).unwrap_or(None).map(Box::new)
-        };
         let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
-        let code = CodeLayout { architecture, code_ranges, plts, instructions, managed_code, go };
+        let mut code = CodeLayout { architecture, code_ranges, plts, instructions: None, managed_code, go };
+        if let Some(gaps) = gaps(elf, &code, &sections, &text_ranges) {
+            code.instructions = Instructions::read(elf, text_ranges, &gaps).unwrap_or(None).map(Box::new);
+        }
         Ok(Self { machine, code, sections })
     }
 
@@ -113,8 +132,35 @@ fn read_debug_frame(debug_file: &Elf) -> Option<HashedSection> {
 /// Whether sections are large enough to describe all of the code.
 fn can_describe(sections: &[HashedSection], code_ranges: &[Range<u64>]) -> bool {
     let cfi_bytes: u64 = sections.iter().map(|section| section.frames.content.length()).sum();
-    let code_bytes = code_ranges.iter().map(|range| range.end.saturating_sub(range.start));
-    cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= code_bytes.fold(0, u64::saturating_add)
+    cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= total_bytes(code_ranges)
+}
+
+/// The gaps between functions with call frame information, if rows from their instructions are worth what they cost.
+fn gaps(
+    elf: &Elf,
+    code: &CodeLayout,
+    sections: &[HashedSection],
+    text_ranges: &[Range<u64>],
+) -> Option<Vec<Range<u64>>> {
+    let can_describe = can_describe(sections, text_ranges);
+    if !Instructions::can_read(elf) || (can_describe && !may_have_gaps(sections, text_ranges)) {
+        return None;
+    }
+    let gaps = code.gaps(sections, text_ranges).ok()?;
+    let (bytes, code_bytes) = (total_bytes(&gaps), total_bytes(text_ranges));
+    let is_cheap =
+        bytes <= MAX_CHEAP_GAP_BYTES || bytes.saturating_mul(CODE_BYTES_PER_GAP_BYTE) >= code_bytes;
+    (!can_describe || (bytes >= MIN_GAP_BYTES && is_cheap)).then_some(gaps)
+}
+
+/// Whether more code than padding is without an FDE, by the lengths of functions alone.
+fn may_have_gaps(sections: &[HashedSection], text_ranges: &[Range<u64>]) -> bool {
+    let described = sections.iter().map(|section| {
+        section.function_bytes.saturating_add(section.functions.saturating_mul(MEAN_PADDING_BYTES))
+    });
+    let described = described.fold(0, u64::saturating_add);
+    let code_bytes = total_bytes(text_ranges);
+    code_bytes.saturating_sub(described) > code_bytes / CODE_BYTES_PER_SMALL_GAP_BYTE
 }
 
 #[cfg(test)]
@@ -126,13 +172,13 @@ mod tests {
 
     use object::elf;
     use profiler_binary_reader::Image;
-    use profiler_common::unwind::{CfaRule, Rule};
+    use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
     use profiler_elf_symbols::test_file::{TestFile, function, zlib};
     use profiler_processes::ProcFs;
 
     use super::*;
     use crate::cfi_entries::KEYS;
-    use crate::test_cfi::{CODE_ADDRESS, TestCfi, x86_64_rule};
+    use crate::test_cfi::{CODE_ADDRESS, TestCfi, x86_64_rule, x86_64_rule_with_frame_pointer};
 
     fn read_source(image: Vec<u8>) -> ElfSource {
         read_with_debug_file(image, |_| None)
@@ -238,6 +284,35 @@ mod tests {
             (0..20).fold(TestCfi::x86_64(), |cfi, index| cfi.function(CODE_ADDRESS + index, 1, &[]));
         let described = stripped().with(".eh_frame", elf::SHT_PROGBITS, functions.bytes);
         read_with_debug_file(described.bytes(), |_| panic!("the file describes its code"));
+    }
+
+    /// `push rbp; nop ...; pop rbp; ret` of 128 bytes.
+    fn function_without_cfi() -> Vec<u8> {
+        [&[0x55][..], &[0x90; 125], &[0x5d, 0xc3]].concat()
+    }
+
+    #[test]
+    fn large_gaps_of_a_file_with_call_frame_information_have_rows_from_instructions() {
+        const GAP_OFFSET: u64 = 0x4000;
+        let source = |gap_bytes: u64| {
+            // The file has more call frame information than a sixteenth of its code.
+            const FUNCTION_BYTES: u64 = 0x100;
+            let starts = (CODE_ADDRESS..CODE_ADDRESS + GAP_OFFSET).step_by(FUNCTION_BYTES as usize);
+            let cfi = starts.fold(TestCfi::x86_64(), |cfi, start| cfi.function(start, FUNCTION_BYTES, &[]));
+            let without_cfi = function_without_cfi().repeat((gap_bytes / 128) as usize);
+            let code = [vec![0x90; GAP_OFFSET as usize], without_cfi].concat();
+            let file = TestFile::with_code().code_at(".code", CODE_ADDRESS, code);
+            read_source(file.with(".eh_frame", elf::SHT_PROGBITS, cfi.bytes).bytes())
+        };
+        let first = |source: &ElfSource| rules(source, [GAP_OFFSET, GAP_OFFSET + 1, GAP_OFFSET + 127]);
+        let by_instructions = |cfa_offset, frame_pointer, offset| Rule {
+            return_address: RuleFlags::BY_INSTRUCTIONS,
+            ..x86_64_rule_with_frame_pointer(CfaRule::StackPointer, cfa_offset, frame_pointer, offset)
+        };
+        let outside = by_instructions(8, FramePointerRule::Same, 0);
+        let inside = by_instructions(16, FramePointerRule::Same, 0);
+        assert_eq!(first(&source(MIN_GAP_BYTES)), [outside, inside, outside]);
+        assert_eq!(first(&source(MIN_GAP_BYTES - 128)), [Rule::default(); 3]);
     }
 
     #[test]

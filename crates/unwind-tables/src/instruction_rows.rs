@@ -1,4 +1,4 @@
-//! Rows computed from the instructions of an ELF file, for code without call frame information.
+//! Rows computed from the instructions of an ELF file, for parts of its code without call frame information.
 
 use std::{
     hash::{BuildHasher as _, Hash, Hasher},
@@ -11,12 +11,11 @@ use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, Work
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, Machine};
 use profiler_stack_height::{
-    Cfa, Confidence, Error, Frame, Hints, Program, SavedFramePointer, StackRow, analyze, never_returns,
+    Cfa, Confidence, Frame, Hints, Program, SavedFramePointer, StackRow, analyze, never_returns,
 };
 
 use crate::{
     cfi_entries::KEYS,
-    coverage::Coverage,
     rule::{pack_offsets, rule_without_offsets},
 };
 
@@ -41,17 +40,21 @@ pub(crate) struct Instructions {
 }
 
 impl Instructions {
-    /// Reads the code of a file; `None` if there is more than is analysed, or it is of another machine.
-    pub(crate) fn read(elf: &Elf, code_ranges: Vec<Range<u64>>) -> Result<Option<Self>, ParseError> {
-        let code_bytes = code_ranges.iter().map(|range| range.end.saturating_sub(range.start));
-        let code_bytes = code_bytes.fold(0, u64::saturating_add);
-        if elf.machine() != Machine::X86_64 || code_bytes > MAX_CODE_BYTES {
+    /// Whether the gaps of a file can be analysed.
+    pub(crate) fn can_read(elf: &Elf) -> bool {
+        elf.machine() == Machine::X86_64 && elf.image().length() <= MAX_FILE_BYTES
+    }
+
+    /// Reads a file with some gaps in its code; `None` if they have more code than is analysed.
+    pub(crate) fn read(
+        elf: &Elf,
+        code_ranges: Vec<Range<u64>>,
+        gaps: &[Range<u64>],
+    ) -> Result<Option<Self>, ParseError> {
+        if !Self::can_read(elf) || total_bytes(gaps) > MAX_CODE_BYTES {
             return Ok(None);
         }
         let length = elf.image().length();
-        if length > MAX_FILE_BYTES {
-            return Ok(None);
-        }
         let mut found = Self {
             bytes: elf.image().read(0, length, MAX_FILE_BYTES)?,
             layout: elf.layout(),
@@ -86,26 +89,22 @@ impl Instructions {
         self.code_ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The rows of ranges of code, which are sorted.
-    ///
-    /// # Errors
-    /// [`ParseError::TooLarge`] when the analysis is cancelled. Of a program beyond its limits there are no rows.
-    pub(crate) fn rows(
-        &self,
-        wanted: &[Range<u64>],
-        should_continue: &dyn Fn() -> bool,
-    ) -> Result<Vec<(u64, Rule)>, ParseError> {
-        match analyze(self, &self.hints, wanted, should_continue) {
-            Ok(rows) => Ok(rows.iter().map(|row| (row.address, rule(row))).collect()),
-            Err(Error::TooLarge) => Ok(Vec::new()),
-            Err(Error::Cancelled) => Err(ParseError::TooLarge),
-        }
+    /// The address ranges of code.
+    pub(crate) fn text(&self) -> &[Range<u64>] {
+        &self.code_ranges
     }
 
-    /// The parts of the code that are not covered.
-    pub(crate) fn gaps(&self, covered: &Coverage) -> Vec<Range<u64>> {
-        self.code_ranges.iter().flat_map(|code| covered.gaps(code.clone())).collect()
+    /// The rows of ranges of code, which are sorted; none if the analysis exceeds a limit or is cancelled.
+    pub(crate) fn rows(&self, wanted: &[Range<u64>], should_continue: &dyn Fn() -> bool) -> Vec<(u64, Rule)> {
+        let rows = analyze(self, &self.hints, wanted, should_continue).unwrap_or_default();
+        rows.iter().map(|row| (row.address, rule(row))).collect()
     }
+}
+
+/// The length of ranges.
+pub(crate) fn total_bytes(ranges: &[Range<u64>]) -> u64 {
+    let bytes = ranges.iter().map(|range| range.end.saturating_sub(range.start));
+    bytes.fold(0, u64::saturating_add)
 }
 
 impl Program for Instructions {

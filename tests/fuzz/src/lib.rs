@@ -26,7 +26,7 @@ use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, demangle};
 use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
 use profiler_profile_formats::{Format, WriteFormat as _};
-use profiler_stack_height::{Hints, Program, analyze};
+use profiler_stack_height::{Cfa, Frame, Hints, Program, SavedFramePointer, analyze, for_each_epilogue};
 use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
@@ -140,9 +140,23 @@ pub fn stack_height(bytes: &[u8]) {
         code_pointers: vec![CODE_ADDRESS],
         never_return: words(data).take(1).collect(),
     };
+    check_epilogues(code);
     let Ok(rows) = analyze(&program, &hints, program.code_ranges(), &|| true) else { return };
     assert!(rows.is_sorted_by(|row, next| row.address < next.address));
     assert!(rows.iter().all(|row| program.code_range.contains(&row.address)));
+}
+
+/// Epilogues follow one another, and the rows of each are within it.
+fn check_epilogues(code: &[u8]) {
+    let mut previous_end = CODE_ADDRESS;
+    for_each_epilogue(code, CODE_ADDRESS, |epilogue| {
+        assert!((previous_end..epilogue.end()).contains(&epilogue.start()));
+        previous_end = epilogue.end();
+        let frame = Frame { cfa: Cfa::FramePointer(16), frame_pointer: SavedFramePointer::AtCfa(-16) };
+        let rows = epilogue.frames(frame).unwrap_or_default();
+        assert!(rows.is_sorted_by(|row, next| row.0 < next.0));
+        assert!(rows.iter().all(|(address, _)| (epilogue.start()..epilogue.end()).contains(address)));
+    });
 }
 
 /// The address of the code of [`stack_height`]'s programs, low so that constants of instructions refer to it.
