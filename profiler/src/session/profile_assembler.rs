@@ -287,6 +287,7 @@ impl ProfileAssembler {
             Some(StackEndReason::UnsupportedRule) => return StackEnd::UnsupportedRule,
             Some(StackEndReason::Backwards) => return StackEnd::Backwards,
             Some(StackEndReason::DepthLimit) => return StackEnd::DepthLimit,
+            Some(StackEndReason::ReturnProbe) => return StackEnd::ReturnProbe,
             // Functions that start a thread have no caller, and often no CFI that says so.
             Some(StackEndReason::NullCaller | StackEndReason::BrokenFramePointer) | None => {}
         }
@@ -481,6 +482,7 @@ mod tests {
             (StackEndReason::UnsupportedRule, StackEnd::UnsupportedRule),
             (StackEndReason::Backwards, StackEnd::Backwards),
             (StackEndReason::DepthLimit, StackEnd::DepthLimit),
+            (StackEndReason::ReturnProbe, StackEnd::ReturnProbe),
             (StackEndReason::NullCaller, StackEnd::Unknown),
             (StackEndReason::BrokenFramePointer, StackEnd::BrokenFramePointer),
         ] {

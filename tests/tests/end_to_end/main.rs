@@ -44,6 +44,7 @@ mod readable_names;
 mod real_programs;
 mod record;
 mod record_incidents;
+mod return_probes;
 mod sandbox;
 mod single_file;
 mod symbol_server_network;
