@@ -47,6 +47,7 @@
 //! | `function` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
 //! | `gaps`, `scan` | code that no known function reaches |
+//! | `root` | starts of programs and threads |
 //! | `signal_return` | return trampolines of signal handlers |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
 //! | `knowledge` | what is known of all functions; jump tables |
@@ -65,6 +66,7 @@ mod gaps;
 mod knowledge;
 mod never_returns;
 mod program;
+mod root;
 mod row;
 mod run;
 mod scan;
@@ -78,6 +80,7 @@ pub use analysis::analyze;
 pub use error::Error;
 pub use never_returns::never_returns;
 pub use program::{Hints, Program};
+pub use root::{PROGRAM_START_BYTES, program_start_at};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
 pub use signal_return::signal_return_at;
 

@@ -47,8 +47,8 @@ pub(crate) struct CodeLayout {
     pub(crate) architecture: &'static Architecture,
     /// The address ranges of code.
     pub(crate) code_ranges: Vec<Range<u64>>,
-    /// The address ranges of PLTs, and the rule of each in case that no FDE covers it.
-    pub(crate) plts: Vec<(Range<u64>, Rule)>,
+    /// The address ranges of PLTs and of a known entry point, and the rule of each in case that no FDE covers it.
+    pub(crate) known_code: Vec<(Range<u64>, Rule)>,
     /// Of a file whose call frame information does not describe most of its code.
     pub(crate) instructions: Option<Box<Instructions>>,
 }
@@ -68,7 +68,7 @@ impl CodeLayout {
             compiler = Compiler { restores_rbx: true, ..Compiler::new(self, section, should_continue) };
             compiler.evaluate_functions(content_hash)?;
         }
-        compiler.add_plts()?;
+        compiler.add_known_code()?;
         if let Some(instructions) = &self.instructions {
             compiler.add_gaps(instructions)?;
         }
@@ -108,8 +108,8 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     let mut tables = Vec::new();
     for architecture in [Machine::X86_64, Machine::Aarch64].map(Architecture::for_machine) {
         let rules = architecture.plt_sections.iter().map(|(_, rule)| *rule);
-        let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
-        let code = CodeLayout { architecture, code_ranges: vec![CODE], plts, instructions: None };
+        let known_code = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
+        let code = CodeLayout { architecture, code_ranges: vec![CODE], known_code, instructions: None };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
             let content = Image::Memory(bytes.into());
             let section = CallFrames { kind, content, address: SECTION_ADDRESS };
@@ -345,19 +345,20 @@ impl<'a> Compiler<'a> {
         if self.packed_rows.len() > MAX_PACKED_BYTES { Err(ParseError::TooLarge) } else { Ok(()) }
     }
 
-    /// Adds PLTs that no FDE covers, and sorts the functions. Of functions with the same start, the longest is last: its rules
+    /// Adds known code that no FDE covers, and sorts the functions. Of functions with the same start, the longest is last: its rules
     /// are used.
-    fn add_plts(&mut self) -> Result<(), ParseError> {
+    fn add_known_code(&mut self) -> Result<(), ParseError> {
         self.functions.sort_unstable();
-        for (plt, rule) in &self.code.plts {
-            let is_code = self.code.code_range_at(plt.start).is_some_and(|code| code.end >= plt.end);
-            let before = self.functions.partition_point(|function| function.start < plt.end);
-            let is_covered = before.checked_sub(1).is_some_and(|last| self.functions[last].end() > plt.start);
-            if is_code && !is_covered && !plt.is_empty() {
-                let mut rows = self.begin_function(plt.start, plt.end)?;
+        for (code, rule) in &self.code.known_code {
+            let is_code = self.code.code_range_at(code.start).is_some_and(|range| range.end >= code.end);
+            let before = self.functions.partition_point(|function| function.start < code.end);
+            let is_covered =
+                before.checked_sub(1).is_some_and(|last| self.functions[last].end() > code.start);
+            if is_code && !is_covered && !code.is_empty() {
+                let mut rows = self.begin_function(code.start, code.end)?;
                 let rule = self.rules.index_of(*rule)?;
-                self.push_row(&mut rows, plt.start, rule);
-                rows.known_until = plt.end;
+                self.push_row(&mut rows, code.start, rule);
+                rows.known_until = code.end;
                 self.end_function(rows)?;
             }
         }
@@ -365,7 +366,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Adds the code that neither an FDE nor a PLT covers, with the rows computed from its instructions.
+    /// Adds the code that is neither known nor covered by an FDE, with the rows computed from its instructions.
     fn add_gaps(&mut self, instructions: &Instructions) -> Result<(), ParseError> {
         let gaps = instructions.gaps(self.functions.iter().map(|function| function.start..function.end()));
         let rows = instructions.rows(&gaps, self.should_continue)?;

@@ -1,16 +1,22 @@
 //! The unwind information of an ELF file: `.eh_frame`, or else `.debug_frame`, and the PLTs.
 
-use std::hash::{Hash, Hasher};
+use std::{
+    hash::{Hash, Hasher},
+    ops::Range,
+};
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, ParseError};
+use profiler_common::unwind::{CfaRule, Rule};
 use profiler_elf_symbols::{CallFrameKind, CallFrames, Elf, Machine};
+use profiler_stack_height::{PROGRAM_START_BYTES, program_start_at};
 
 use crate::{
     architecture::Architecture,
     cfi::CodeLayout,
     cfi_entries::{EntryReader, content_hash},
     instruction_rows::Instructions,
+    rule::rule_without_offsets,
     table::UnwindTable,
 };
 
@@ -36,7 +42,8 @@ impl ElfSource {
         // Without section headers, the program headers locate `.eh_frame`.
         let sections = elf.sections().unwrap_or_default();
         let plts = architecture.plt_sections.iter();
-        let plts = plts.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule))).collect();
+        let plts = plts.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule)));
+        let known_code = plts.chain(program_start(elf)).collect();
         let code_ranges = elf.code_ranges().take(MAX_CODE_SEGMENTS).collect();
         // Compilers of languages without exceptions may leave `.eh_frame` empty.
         let call_frames = match elf.eh_frame(&sections, MAX_SECTION_BYTES)?.filter(has_fdes) {
@@ -50,7 +57,7 @@ impl ElfSource {
         let instructions = Instructions::read(elf, &sections, cfi_bytes).unwrap_or(None).map(Box::new);
         let call_frames = call_frames.or_else(|| instructions.is_some().then(no_call_frames));
         let call_frames = call_frames.map(with_hash).transpose()?;
-        let code = CodeLayout { architecture, code_ranges, plts, instructions };
+        let code = CodeLayout { architecture, code_ranges, known_code, instructions };
         Ok(Self { machine, code, call_frames })
     }
 
@@ -67,11 +74,24 @@ impl Hash for ElfSource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.machine.hash(state);
         self.code.code_ranges.hash(state);
-        self.code.plts.hash(state);
+        self.code.known_code.hash(state);
         let call_frames = self.call_frames.as_ref();
         call_frames.map(|(section, hash)| (section.kind as u8, section.address.0, *hash)).hash(state);
         self.code.instructions.hash(state);
     }
+}
+
+/// The entry point of a program with musl, which has no call frame information, and its rule.
+fn program_start(elf: &Elf) -> Option<(Range<u64>, Rule)> {
+    if elf.machine() != Machine::X86_64 {
+        return None;
+    }
+    let (offset, rest) = elf.layout().rest_from(elf.entry())?;
+    let bytes = PROGRAM_START_BYTES.min(rest);
+    let code = elf.image().read(offset.0, bytes, PROGRAM_START_BYTES).ok()?;
+    let start = elf.entry().0;
+    program_start_at(&code)
+        .then(|| (start..start.saturating_add(PROGRAM_START_BYTES), rule_without_offsets(CfaRule::Root)))
 }
 
 /// An empty section.

@@ -90,7 +90,7 @@ impl TestCfi {
 pub(crate) fn code_layout(machine: Machine) -> CodeLayout {
     let architecture = Architecture::for_machine(machine);
     let all = CODE_ADDRESS..CODE_ADDRESS + CODE_BYTES;
-    CodeLayout { architecture, code_ranges: [all].into(), plts: Vec::new(), instructions: None }
+    CodeLayout { architecture, code_ranges: [all].into(), known_code: Vec::new(), instructions: None }
 }
 
 /// A rule of x86-64 with the caller's frame pointer in its register.

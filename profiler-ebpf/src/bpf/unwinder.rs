@@ -5,7 +5,7 @@ use core::ptr::read_volatile;
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
     Counter, FrameFlags, MAX_FRAMES, StackFlags, StackId,
-    unwind::{MappingFlags, ProcessEntry, Rule, RuleFlags, StackEndReason},
+    unwind::{CfaRule, MappingFlags, ProcessEntry, Rule, RuleFlags, StackEndReason},
 };
 use profiler_ebpf::{
     note_use,
@@ -244,20 +244,34 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
 }
 
 /// The step by the rule of the unwind table, or by frame pointer where the rule holds only if the return address follows a call
-/// instruction, and that cannot be confirmed.
+/// instruction, and that is not confirmed.
 #[inline(always)]
 fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) -> Step {
     let registers = unwind.registers;
     let must_follow_call = rule.return_address & RuleFlags::RETURNS_BEHIND_CALL != 0;
-    if must_follow_call && !M::IS_OF_RUNNING_TASK {
-        return step_by_frame_pointer(registers, stack);
-    }
     let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
     let step = step_by_rule(rule, CalleeFrame { registers, leaf }, stack);
-    if must_follow_call && !epilogue_scan::follows_call(step.caller.instruction_pointer) {
+    if must_follow_call && !is_confirmed::<M>(unwind, step.caller.instruction_pointer) {
         return step_by_frame_pointer(registers, stack);
     }
     step
+}
+
+/// Whether a return address follows a call instruction. The code of a task that waits cannot be read: of it, only return addresses
+/// in roots are known to.
+#[inline(always)]
+fn is_confirmed<M: StackMemory>(unwind: &UnwindState, return_address: u64) -> bool {
+    if M::IS_OF_RUNNING_TASK {
+        epilogue_scan::follows_call(return_address)
+    } else {
+        is_in_root(unwind.process, return_address.wrapping_sub(1))
+    }
+}
+
+#[inline(always)]
+fn is_in_root(process: ProcessEntry, address: u64) -> bool {
+    let mapping = Mappings::get().and_then(|mappings| mappings.find(process, address));
+    mapping.is_some_and(|mapping| rule_for(&mapping, address).cfa == CfaRule::Root as u8)
 }
 
 /// Searches the mapping of the current registers among the VMAs, and adds their frame.
