@@ -22,6 +22,7 @@ mod dotnet_hostile;
 mod dotnet_memory_search;
 mod dotnet_nettrace;
 mod dotnet_perf_map;
+mod dotnet_replaced;
 mod dotnet_requests;
 mod dotnet_reuse;
 mod dotnet_runtime;
