@@ -118,6 +118,8 @@ pub struct Config {
     pub follow_children: u32,
     /// How the mapping of an address is found in the kernel's structures.
     pub vma_search: VmaSearch,
+    /// Where the kernel keeps the return addresses that return probes replace.
+    pub return_probes: ReturnProbeOffsets,
     /// What passes of wall-clock samples read of tasks.
     pub wall: WallOffsets,
     /// What is recorded of off-CPU time.
@@ -169,14 +171,48 @@ pub struct VmaSearch {
     pub reserved: u32,
 }
 
+/// The offsets for return addresses that return probes have replaced on the stack (`include/linux/uprobes.h`). All are 0 where the
+/// kernel has no BTF or no uprobes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct ReturnProbeOffsets {
+    /// 1: the return addresses can be read.
+    pub is_possible: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `mm_struct.uprobes_state.xol_area`.
+    pub mm_xol_area: u32,
+    /// `xol_area.vaddr`.
+    pub xol_area_address: u32,
+    /// `task_struct.utask`.
+    pub task_uprobe_task: u32,
+    /// `uprobe_task.return_instances`.
+    pub uprobe_task_instances: u32,
+    /// `uprobe_task.active_uprobe`.
+    pub uprobe_task_active: u32,
+    /// `uprobe_task.xol_vaddr`.
+    pub uprobe_task_copy: u32,
+    /// `uprobe_task.vaddr`.
+    pub uprobe_task_original: u32,
+    /// `return_instance.stack`.
+    pub instance_stack: u32,
+    /// `return_instance.orig_ret_vaddr`.
+    pub instance_return_address: u32,
+    /// `return_instance.next`.
+    pub instance_next: u32,
+}
+
 const _: () = assert!(
     size_of::<Config>()
         == 6 * 4
             + 5 * 8
             + 22 * 4
             + size_of::<VmaSearch>()
+            + size_of::<ReturnProbeOffsets>()
             + size_of::<WallOffsets>()
             + size_of::<OffCpuConfig>()
             + size_of::<EventConfig>()
 );
 const _: () = assert!(size_of::<VmaSearch>().is_multiple_of(8));
+const _: () = assert!(size_of::<ReturnProbeOffsets>().is_multiple_of(8));

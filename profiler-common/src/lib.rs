@@ -17,7 +17,7 @@ pub mod system_call;
 pub mod unwind;
 pub mod wall;
 
-pub use config::{Config, PidSource, TargetFilter, UserRegistersSource, VmaSearch};
+pub use config::{Config, PidSource, ReturnProbeOffsets, TargetFilter, UserRegistersSource, VmaSearch};
 pub use counter::Counter;
 pub use record::{
     COMM_BYTES, FrameFlags, RecordKind, SampleRecord, StackFlags, StackHeader, StackId, StaleMappingsRecord,

@@ -152,6 +152,8 @@ pub enum StackEndReason {
     DepthLimit = 8,
     /// The task has no user stack any more: it executes another program, or it exits.
     NoUserStack = 9,
+    /// A return probe has replaced the return address, and the kernel's copy of it was not found.
+    ReturnProbe = 10,
 }
 
 impl StackEndReason {
@@ -168,6 +170,7 @@ impl StackEndReason {
             7 => Self::Backwards,
             8 => Self::DepthLimit,
             9 => Self::NoUserStack,
+            10 => Self::ReturnProbe,
             _ => return None,
         })
     }

@@ -12,7 +12,8 @@
 //   gc       objects that are soon garbage
 //   memory   memory of the kernel that is written once, and given back
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
-//   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, and gaps, see Gaps.cs
+//   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, gaps, see Gaps.cs, and
+//            methods that are replaced while they run, see Replaced.cs
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
 using System;
@@ -348,6 +349,7 @@ namespace Workload
                 case "tiny": Tiny.Run(goesOn); break;
                 case "generic": Generic.Run(goesOn); break;
                 case "dynamic": Dynamic.Run(goesOn); break;
+                case "replaced": Replaced.Run(goesOn); break;
                 case "reuse": Reuse.Run(goesOn); break;
                 case "many": Many.Run(goesOn); break;
                 case "threads": RunThreads(goesOn); break;

@@ -29,6 +29,8 @@ pub enum StackEnd {
     OutdatedTable,
     /// No stack was captured: only the process is known.
     Empty,
+    /// A return probe has replaced a return address on the stack, and the kernel's copy of it could not be read.
+    ReturnProbe,
 }
 
 impl StackEnd {
@@ -44,6 +46,7 @@ impl StackEnd {
         Self::Backwards,
         Self::OutdatedTable,
         Self::Empty,
+        Self::ReturnProbe,
     ];
 }
 
@@ -61,6 +64,7 @@ impl fmt::Display for StackEnd {
             Self::Backwards => "end at an unwind rule that leads backwards",
             Self::OutdatedTable => "end at code that was mapped a moment before",
             Self::Empty => "have no frames",
+            Self::ReturnProbe => "end at a return address that a return probe replaced",
         })
     }
 }

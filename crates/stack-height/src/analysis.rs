@@ -15,6 +15,7 @@ use crate::{
     gaps::add_runs_of_gaps,
     knowledge::Knowledge,
     program::{Hints, Program},
+    root::thread_start_runs,
     row::{Confidence, StackRow},
     run::{Run, row_at, rows_of},
     signal_return::signal_return_runs,
@@ -102,9 +103,8 @@ fn rows_of_window(
         }
     }
     add_runs_of_gaps(knowledge, &mut runs, window)?;
-    let signal_returns = signal_return_runs(knowledge, window)?;
-    runs.retain(|run| !signal_returns.iter().any(|signal| run.start < signal.end && signal.start < run.end));
-    runs.extend(signal_returns);
+    runs.extend(signal_return_runs(knowledge, window)?);
+    runs.extend(thread_start_runs(knowledge, window)?);
     let mut rows = rows_of(&mut runs);
     rows.retain(|row| window.contains(&row.address));
     Ok(rows)

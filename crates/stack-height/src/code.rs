@@ -13,7 +13,7 @@ const BLOCK_BYTES: u64 = 32 << 10;
 const BLOCKS: usize = 64;
 
 /// The most bytes of an instruction (Intel SDM, volume 2, 2.3.11).
-const MAX_INSTRUCTION_BYTES: u64 = 15;
+pub(crate) const MAX_INSTRUCTION_BYTES: u64 = 15;
 
 /// The code of a program, with a direct-mapped cache.
 pub(crate) struct MachineCode<'a> {

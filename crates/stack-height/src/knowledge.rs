@@ -5,7 +5,13 @@ use std::{
     ops::Range,
 };
 
-use crate::{Error, code::MachineCode, program::Program, step::Interpreter, work::Work};
+use crate::{
+    Error,
+    code::{MAX_INSTRUCTION_BYTES, MachineCode},
+    program::Program,
+    step::Interpreter,
+    work::Work,
+};
 
 /// The largest distance of a jump from its table's targets, bytes. Functions are smaller.
 const MAX_TABLE_JUMP_BYTES: u64 = 1 << 19;
@@ -38,6 +44,26 @@ impl Knowledge<'_> {
         let end = self.code.range(start).map_or(start, |range| range.end);
         let following = self.called.range(start.saturating_add(1)..).next().copied().unwrap_or(u64::MAX);
         start..end.min(following)
+    }
+
+    /// The addresses of a sequence of code in a window and up to the end of its last block. It is at most as long as an
+    /// instruction can be.
+    pub(crate) fn addresses_of(&mut self, sequence: &[u8], window: &Range<u64>) -> Result<Vec<u64>, Error> {
+        let mut addresses = Vec::new();
+        let mut address = window.start;
+        while address < window.end {
+            let Some(code) = self.code.rest_of_block(address) else { break };
+            let searched = code.len().saturating_sub(MAX_INSTRUCTION_BYTES as usize).max(1) as u64;
+            let offsets = memchr::memmem::find_iter(code, sequence).map(|offset| offset as u64);
+            let found: Vec<_> = offsets.filter(|offset| *offset < searched).collect();
+            // Behind the end of the code the block has zeros.
+            let is_code =
+                |place: &u64| self.code.bytes(*place).is_some_and(|code| code.starts_with(sequence));
+            addresses.extend(found.into_iter().map(|offset| address + offset).filter(is_code));
+            self.work.spend(searched / 64 + 1)?;
+            address += searched;
+        }
+        Ok(addresses)
     }
 
     /// Adds an address that instructions load.

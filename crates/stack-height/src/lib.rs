@@ -48,6 +48,7 @@
 //! | `function_rows`, `run` | frames to rows |
 //! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
 //! | `gaps`, `scan` | code that no known function reaches |
+//! | `root` | starts of programs and threads |
 //! | `signal_return` | return trampolines of signal handlers |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
 //! | `knowledge` | what is known of all functions; jump tables |
@@ -67,6 +68,7 @@ mod gaps;
 mod knowledge;
 mod never_returns;
 mod program;
+mod root;
 mod row;
 mod run;
 mod scan;
@@ -81,6 +83,7 @@ pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;
 pub use program::{Hints, Program};
+pub use root::{PROGRAM_START_BYTES, program_start_at};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
 pub use signal_return::signal_return_at;
 

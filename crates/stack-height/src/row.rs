@@ -43,6 +43,8 @@ pub enum Cfa {
     },
     /// The return trampoline of a signal handler: the signal frame at the stack pointer holds all registers.
     SignalFrame,
+    /// The start of a program or of a thread: it has no caller.
+    Root,
 }
 
 /// Where the caller's frame pointer is. Offsets are bytes.
@@ -70,4 +72,11 @@ pub enum Confidence {
 impl Frame {
     /// The frame in the return trampoline of a signal handler.
     pub(crate) const SIGNAL: Self = Self { cfa: Cfa::SignalFrame, frame_pointer: SavedFramePointer::Unknown };
+    /// The frame of code that has no caller.
+    pub(crate) const ROOT: Self = Self { cfa: Cfa::Root, frame_pointer: SavedFramePointer::Unknown };
+
+    /// Whether instructions with a known effect were recognized, so that no analysis of a function applies to them.
+    pub(crate) fn is_recognized(&self) -> bool {
+        matches!(self.cfa, Cfa::SignalFrame | Cfa::Root)
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Run {
     pub(crate) confidence: Confidence,
 }
 
-/// The rows of runs, which may overlap. Where runs with different frames do, nothing is known.
+/// The rows of runs, which may overlap. Where runs with different frames do, nothing is known, but of recognized instructions.
 pub(crate) fn rows_of(runs: &mut [Run]) -> Vec<StackRow> {
     runs.sort_unstable();
     let mut rows = RowWriter::default();
@@ -89,10 +89,13 @@ impl Active {
         }
     }
 
-    /// The frame that all have, with the best confidence.
+    /// The frame that all have, with the best confidence; that of recognized instructions, which is the last, where there is one.
     fn frame(&self) -> Option<(Frame, Confidence)> {
         let (best, _) = self.frames.first_key_value()?;
         let (last, _) = self.frames.last_key_value()?;
+        if last.0.is_recognized() {
+            return Some(*last);
+        }
         (best.0 == last.0).then_some(*best)
     }
 }

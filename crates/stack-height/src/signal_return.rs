@@ -18,12 +18,7 @@ const TRAMPOLINES: [&[u8]; 2] =
 
 /// Whether code begins with the return trampoline of a signal handler.
 pub fn signal_return_at(code: &[u8]) -> bool {
-    length_at(code).is_some()
-}
-
-/// The length of the trampoline that code begins with, bytes.
-fn length_at(code: &[u8]) -> Option<u64> {
-    TRAMPOLINES.iter().find(|trampoline| code.starts_with(trampoline)).map(|bytes| bytes.len() as u64)
+    TRAMPOLINES.iter().any(|trampoline| code.starts_with(trampoline))
 }
 
 /// The runs of all trampolines in a window.
@@ -32,21 +27,11 @@ pub(crate) fn signal_return_runs(
     window: &Range<u64>,
 ) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
-    let mut address = window.start;
-    while address < window.end {
-        let Some(code) = knowledge.code.rest_of_block(address) else { break };
-        let searched = code.len().saturating_sub(15).max(1) as u64;
-        let short = memchr::memmem::find_iter(code, TRAMPOLINES[1]).map(|offset| offset as u64);
-        let long = memchr::memmem::find_iter(code, TRAMPOLINES[0]).map(|offset| offset as u64);
-        let starts: Vec<u64> = short.chain(long).collect();
-        for start in starts.into_iter().filter(|offset| *offset < searched).map(|offset| address + offset) {
-            if let Some(length) = knowledge.code.bytes(start).and_then(length_at) {
-                let confidence = Confidence::Full;
-                runs.push(Run { start, end: start + length, frame: Frame::SIGNAL, confidence });
-            }
+    for trampoline in TRAMPOLINES {
+        for start in knowledge.addresses_of(trampoline, window)? {
+            let end = start + trampoline.len() as u64;
+            runs.push(Run { start, end, frame: Frame::SIGNAL, confidence: Confidence::Full });
         }
-        knowledge.work.spend(searched / 64 + 1)?;
-        address += searched;
     }
     Ok(runs)
 }

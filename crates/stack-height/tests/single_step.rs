@@ -75,7 +75,7 @@ fn caller(
         Cfa::StoredAtFramePointer { offset, add: sum } => {
             add(memory.word(add(registers.bp, offset.into()))?, sum.into())
         }
-        Cfa::SignalFrame => return None,
+        Cfa::SignalFrame | Cfa::Root => return None,
     };
     let bp = match frame.frame_pointer {
         SavedFramePointer::Same => registers.bp,

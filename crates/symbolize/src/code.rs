@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_dotnet_symbols::managed::Tier;
 use profiler_processes::{Backing, FileId, Mapping, ProcessKey};
 use profiler_profile::{FrameKind, Reason};
 
@@ -46,6 +47,12 @@ pub struct SymbolizedCode {
 }
 
 impl SymbolizedCode {
+    /// Whether the code continues a managed method in the middle of a loop, on top of the frame of other code of the method
+    /// (on-stack replacement).
+    pub fn replaces_on_stack(&self) -> bool {
+        self.names.as_ref().is_ok_and(|names| names.tier == Some(Tier::OptimizedTier1Osr))
+    }
+
     /// Code without a symbol and without a module.
     pub(crate) fn unsymbolized(kind: FrameKind, address: ElfAddress, reason: Reason) -> Self {
         Self { kind, module: None, address, names: Err(reason), hint: SymbolHint::default() }

@@ -262,6 +262,19 @@ impl Symbolizer {
         }
     }
 
+    /// Whether JIT code was entered from other code of the same method, which it continues (on-stack replacement).
+    pub fn continues_method(
+        &mut self,
+        code: CodeKey,
+        entered_from: CodeKey,
+        process: &Process,
+        time_ns: u64,
+    ) -> bool {
+        let [new, old] = [code, entered_from].map(|code| self.look_up(code, process, time_ns));
+        let names = |code: &SymbolizedCode| code.names.as_ref().ok().map(|names| names.functions.clone());
+        new.replaces_on_stack() && !old.replaces_on_stack() && names(&new) == names(&old)
+    }
+
     fn look_up(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
         match code {
             CodeKey::Kernel(address) => self.look_up_kernel(address),

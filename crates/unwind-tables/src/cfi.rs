@@ -49,8 +49,8 @@ pub(crate) struct CodeLayout {
     pub(crate) architecture: &'static Architecture,
     /// The address ranges of code.
     pub(crate) code_ranges: Vec<Range<u64>>,
-    /// The address ranges of PLTs, and the rule of each in case that no FDE covers it.
-    pub(crate) plts: Vec<(Range<u64>, Rule)>,
+    /// The address ranges of PLTs and of a known entry point, and the rule of each in case that no FDE covers it.
+    pub(crate) known_code: Vec<(Range<u64>, Rule)>,
     /// Of a file whose call frame information does not describe most of its code.
     pub(crate) instructions: Option<Box<Instructions>>,
     /// Of a NativeAOT program.
@@ -73,7 +73,7 @@ impl CodeLayout {
             compiler = Compiler { restores_rbx: true, ..Compiler::new(self, sections, should_continue) };
             compiler.add_functions(sections)?;
         }
-        compiler.add_plts()?;
+        compiler.add_known_code()?;
         if let Some(code) = &self.managed_code {
             compiler.replace_epilogues(code)?;
         }
@@ -92,7 +92,7 @@ impl CodeLayout {
     ) -> Result<Vec<Range<u64>>, ParseError> {
         let mut compiler = Compiler { without_rows: true, ..Compiler::new(self, sections, &|| true) };
         compiler.add_functions(sections)?;
-        compiler.add_plts()?;
+        compiler.add_known_code()?;
         Ok(compiler.gaps(text))
     }
 
@@ -129,11 +129,11 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     let mut tables = Vec::new();
     for architecture in [Machine::X86_64, Machine::Aarch64].map(Architecture::for_machine) {
         let rules = architecture.plt_sections.iter().map(|(_, rule)| *rule);
-        let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
+        let known_code = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
         let code = CodeLayout {
             architecture,
             code_ranges: vec![CODE],
-            plts,
+            known_code,
             instructions: None,
             managed_code: None,
             go: None,

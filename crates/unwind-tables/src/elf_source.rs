@@ -6,7 +6,9 @@ use std::{
 };
 
 use profiler_binary_reader::ParseError;
+use profiler_common::unwind::{CfaRule, Rule};
 use profiler_elf_symbols::{Elf, Machine, Sections};
+use profiler_stack_height::{PROGRAM_START_BYTES, program_start_at};
 
 use crate::{
     architecture::Architecture,
@@ -16,6 +18,7 @@ use crate::{
     go_rows::GoRows,
     instruction_rows::{Instructions, total_bytes},
     managed_code::ManagedCode,
+    rule::rule_without_offsets,
     table::UnwindTable,
 };
 
@@ -63,7 +66,8 @@ impl ElfSource {
         // Without section headers, the program headers locate `.eh_frame`.
         let headers = elf.sections().unwrap_or_default();
         let plts = architecture.plt_sections.iter();
-        let plts = plts.filter_map(|(name, rule)| Some((headers.find(name)?.addresses(), *rule))).collect();
+        let plts = plts.filter_map(|(name, rule)| Some((headers.find(name)?.addresses(), *rule)));
+        let known_code = plts.chain(program_start(elf)).collect();
         let code_ranges = elf.code_ranges().take(MAX_CODE_SEGMENTS).collect();
         let text_ranges = match headers.code_ranges() {
             ranges if ranges.is_empty() => elf.code_ranges().collect(),
@@ -81,7 +85,8 @@ impl ElfSource {
             sections.push(debug_frame);
         }
         let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
-        let mut code = CodeLayout { architecture, code_ranges, plts, instructions: None, managed_code, go };
+        let mut code =
+            CodeLayout { architecture, code_ranges, known_code, instructions: None, managed_code, go };
         if let Some(gaps) = gaps(elf, &code, &sections, &text_ranges) {
             code.instructions = Instructions::read(elf, text_ranges, &gaps).unwrap_or(None).map(Box::new);
         }
@@ -101,12 +106,25 @@ impl Hash for ElfSource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.machine.hash(state);
         self.code.code_ranges.hash(state);
-        self.code.plts.hash(state);
+        self.code.known_code.hash(state);
         self.sections.hash(state);
         self.code.instructions.hash(state);
         self.code.managed_code.hash(state);
         self.code.go.hash(state);
     }
+}
+
+/// The entry point of a program with musl, which has no call frame information, and its rule.
+fn program_start(elf: &Elf) -> Option<(Range<u64>, Rule)> {
+    if elf.machine() != Machine::X86_64 {
+        return None;
+    }
+    let (offset, rest) = elf.layout().rest_from(elf.entry())?;
+    let bytes = PROGRAM_START_BYTES.min(rest);
+    let code = elf.image().read(offset.0, bytes, PROGRAM_START_BYTES).ok()?;
+    let start = elf.entry().0;
+    program_start_at(&code)
+        .then(|| (start..start.saturating_add(PROGRAM_START_BYTES), rule_without_offsets(CfaRule::Root)))
 }
 
 /// Reads `.eh_frame`, then `.debug_frame`: a compiler writes the second one alone with `-fno-asynchronous-unwind-tables`, and
@@ -172,7 +190,7 @@ mod tests {
 
     use object::elf;
     use profiler_binary_reader::Image;
-    use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
+    use profiler_common::unwind::{FramePointerRule, RuleFlags};
     use profiler_elf_symbols::test_file::{TestFile, function, zlib};
     use profiler_processes::ProcFs;
 

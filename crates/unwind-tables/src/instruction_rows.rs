@@ -153,6 +153,7 @@ pub(crate) fn rule(row: &StackRow) -> Rule {
             (CfaRule::StoredAtFramePointer, pack_offsets(offset, add))
         }
         Cfa::SignalFrame => return rule_without_offsets(CfaRule::SignalFrame),
+        Cfa::Root => return rule_without_offsets(CfaRule::Root),
     };
     let (frame_pointer, frame_pointer_offset) = match frame_pointer {
         SavedFramePointer::Same => (FramePointerRule::Same, 0),

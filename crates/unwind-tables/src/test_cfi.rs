@@ -95,7 +95,7 @@ pub(crate) fn code_layout(machine: Machine) -> CodeLayout {
     CodeLayout {
         architecture,
         code_ranges: [all].into(),
-        plts: Vec::new(),
+        known_code: Vec::new(),
         instructions: None,
         managed_code: None,
         go: None,

@@ -1,7 +1,7 @@
 //! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
 use profiler_common::{
-    Config, VmaSearch,
+    Config, ReturnProbeOffsets, VmaSearch,
     event::{Condition, EventConfig, Field, MAX_CONDITIONS},
     off_cpu::OffCpuConfig,
     wall::WallOffsets,
@@ -66,6 +66,20 @@ static CONFIG: Config = Config {
         inode_changed_s: 0,
         inode_changed_ns: 0,
         reserved: 0,
+    },
+    return_probes: ReturnProbeOffsets {
+        is_possible: 0,
+        task_mm: 0,
+        mm_xol_area: 0,
+        xol_area_address: 0,
+        task_uprobe_task: 0,
+        uprobe_task_instances: 0,
+        uprobe_task_active: 0,
+        uprobe_task_copy: 0,
+        uprobe_task_original: 0,
+        instance_stack: 0,
+        instance_return_address: 0,
+        instance_next: 0,
     },
     wall: WallOffsets {
         task_pid: 0,

@@ -46,5 +46,6 @@ pub(crate) fn log_stack_end(reason: StackEndReason) {
         StackEndReason::Backwards => debug_log!("  end: CFA is not above the stack pointer"),
         StackEndReason::DepthLimit => debug_log!("  end: depth limit"),
         StackEndReason::NoUserStack => debug_log!("  end: no user stack any more"),
+        StackEndReason::ReturnProbe => debug_log!("  end: return address replaced by a return probe"),
     }
 }

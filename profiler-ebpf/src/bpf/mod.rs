@@ -16,6 +16,7 @@ mod pid_namespace;
 mod process_events;
 mod programs;
 mod requested_stacks;
+mod return_probes;
 mod ring_buffer;
 mod sample;
 mod scratch;

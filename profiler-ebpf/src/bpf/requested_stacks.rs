@@ -118,6 +118,7 @@ fn begin(request: &StackRequest, scratch: &mut Scratch) -> bool {
         rbx: request.rbx,
     };
     scratch.unwind.leaf = request.leaf;
+    scratch.return_probes.task = request.task;
     unwinder::begin_at(registers, scratch)
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct Scratch {
     pub(crate) window: StackWindow,
     pub(crate) code: CodeScan,
     pub(crate) vma_search: VmaSearchState,
+    pub(crate) return_probes: ReturnProbeState,
     pub(crate) governor: Governor,
     pub(crate) sample: SampleRecord,
     /// Samples of this CPU until the fill of the ring buffer is read, see [`profiler_ebpf::next_query`].
@@ -46,12 +47,24 @@ pub(crate) struct UnwindState {
     pub(crate) depth: u32,
     /// Subtracted from the instruction pointer for lookups: 1 for a return address, so that the call is looked up.
     pub(crate) lookup_offset: u32,
-    /// 1: the mapping of the registers' frame is still to be searched among the VMAs, and the frame to be added.
-    pub(crate) needs_vma: u32,
+    /// A [`PendingSearch`]: what the next step finds of the registers' frame before it adds the frame.
+    pub(crate) pending: u32,
     /// The [`FrameFlags`](profiler_common::FrameFlags) of that frame.
     pub(crate) next_flag: u64,
     /// A [`StackEndReason`](profiler_common::unwind::StackEndReason), or [`UnwindState::RUNNING`].
     pub(crate) end_reason: u32,
+}
+
+/// What is still unknown of a frame.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PendingSearch {
+    /// The frame is complete: the next step unwinds it.
+    None = 0,
+    /// The mapping of its code, among the VMAs.
+    Mapping = 1,
+    /// The return address that a return probe has replaced.
+    ReturnAddress = 2,
 }
 
 impl UnwindState {
@@ -65,6 +78,7 @@ impl UnwindState {
         self.end_reason != StackEndReason::Root as u32
             && self.end_reason != StackEndReason::NoUserStack as u32
             && self.end_reason != StackEndReason::DepthLimit as u32
+            && self.end_reason != StackEndReason::ReturnProbe as u32
     }
 }
 
@@ -103,6 +117,17 @@ pub(crate) struct VmaSearchState {
     /// The entry in that node: a node of the next level, or a VMA.
     pub(crate) entry: u64,
     pub(crate) segment: FileSegment,
+}
+
+/// The state of a search among the return addresses of a task that return probes have replaced.
+#[repr(C)]
+pub(crate) struct ReturnProbeState {
+    /// The address of the `task_struct`; 0 for the running task.
+    pub(crate) task: u64,
+    /// The address that is on the stack in place of a return address; 0 until it is read.
+    pub(crate) trampoline: u64,
+    /// The address of the next `return_instance`; 0 after the last.
+    pub(crate) instance: u64,
 }
 
 /// One stack record, as it goes into the ring buffer.

@@ -20,7 +20,8 @@ use super::{
     edge_scan,
     log::{debug_log, log_caller, log_stack_end},
     maps::PROCESSES,
-    scratch::{Scratch, UnwindState},
+    return_probes,
+    scratch::{PendingSearch, Scratch, UnwindState},
     stack_capture, stale_mappings,
     unwind_table::{Mappings, contains, rule_for},
     user_address_space::{UserStackState, user_stack_state},
@@ -71,7 +72,10 @@ pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
     begin_frames(registers, scratch);
     let pid = scratch.sample.pid;
     let process = process_entry(pid, scratch.sample.time_ns);
-    let address = registers.instruction_pointer;
+    if return_probes::is_in_uprobes(registers.instruction_pointer) {
+        return_probes::restore_leaf(&mut scratch.unwind.registers, &mut scratch.return_probes);
+    }
+    let address = scratch.unwind.registers.instruction_pointer;
     let Some(mappings) = Mappings::get() else { return false };
     debug_log!("pid {}: unwinds from {:x}", pid, address);
     scratch.unwind.process = process;
@@ -79,7 +83,7 @@ pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
         scratch.unwind.mapping = mapping;
         push_frame(scratch, 0);
     } else if vma_search::is_possible() {
-        scratch.unwind.needs_vma = 1;
+        scratch.unwind.pending = PendingSearch::Mapping as u32;
     } else {
         debug_log!("pid {}: {:x} is in no known mapping: bpf_get_stack", pid, address);
         stale_mappings::report_rate_limited(pid, scratch.sample.time_ns);
@@ -95,9 +99,10 @@ fn begin_frames(registers: Registers, scratch: &mut Scratch) {
     unwind.registers = registers;
     unwind.hash = get!(hash_seed);
     unwind.lookup_offset = 0;
-    unwind.needs_vma = 0;
+    unwind.pending = PendingSearch::None as u32;
     unwind.next_flag = 0;
     scratch.window.bytes = 0;
+    scratch.return_probes.trampoline = 0;
 }
 
 /// The installed mappings of a process; none where it is unknown.
@@ -123,15 +128,18 @@ pub(crate) fn is_captured(scratch: &Scratch) -> bool {
 ///
 /// `SCANS_CODE`: the program may call `bpf_loop`, which the scan of code needs.
 #[inline(always)]
-pub(crate) fn unwind_frame<const SCANS_CODE: bool>(scratch: &mut Scratch, stack: &impl StackMemory) -> bool {
+pub(crate) fn unwind_frame<const SCANS_CODE: bool>(
+    scratch: &mut Scratch,
+    stack: &impl StackMemory,
+) -> bool {
     if scratch.unwind.end_reason != UnwindState::RUNNING {
         return false;
     }
     // VERIFIER: the search is a step of its own. In the middle of another it would be verified once for each way there.
-    let result = if scratch.unwind.needs_vma != 0 {
+    let result = if scratch.unwind.pending == PendingSearch::Mapping as u32 {
         try_find_vma(scratch)
     } else {
-        try_unwind_frame::<SCANS_CODE>(scratch, stack)
+        try_add_caller::<SCANS_CODE>(scratch, stack)
     };
     match result {
         Ok(()) => true,
@@ -143,15 +151,30 @@ pub(crate) fn unwind_frame<const SCANS_CODE: bool>(scratch: &mut Scratch, stack:
     }
 }
 
+/// Adds the caller's frame, or notes which search it needs before.
 #[inline(always)]
-fn try_unwind_frame<const SCANS_CODE: bool>(
+fn try_add_caller<const SCANS_CODE: bool>(
+    scratch: &mut Scratch,
+    stack: &impl StackMemory,
+) -> Result<(), StackEndReason> {
+    if scratch.unwind.pending == PendingSearch::ReturnAddress as u32 {
+        return_probes::search_step(&mut scratch.unwind, &mut scratch.return_probes)?;
+    } else {
+        step_to_caller::<SCANS_CODE>(scratch, stack)?;
+    }
+    // VERIFIER: both ways meet here, so that the search among the mappings is verified once.
+    if scratch.unwind.pending != PendingSearch::None as u32 { Ok(()) } else { add_frame(scratch) }
+}
+
+/// Replaces the registers by those of the caller.
+#[inline(always)]
+fn step_to_caller<const SCANS_CODE: bool>(
     scratch: &mut Scratch,
     stack: &impl StackMemory,
 ) -> Result<(), StackEndReason> {
     if scratch.unwind.depth >= scratch.governor.max_frames() {
         return Err(StackEndReason::DepthLimit);
     }
-    let mappings = Mappings::get().ok_or(StackEndReason::NoMapping)?;
     let unwind = &scratch.unwind;
     let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     let rule = rule_for(&unwind.mapping, lookup_address);
@@ -184,7 +207,6 @@ fn try_unwind_frame<const SCANS_CODE: bool>(
         return Err(StackEndReason::UnsupportedRule);
     }
     let lookup_offset = if found_by == FoundBy::SignalFrame { 0 } else { 1 };
-    let address = caller.instruction_pointer.wrapping_sub(u64::from(lookup_offset));
     log_caller(caller.instruction_pointer, found_by);
     unwind.registers = caller;
     unwind.lookup_offset = lookup_offset;
@@ -195,11 +217,23 @@ fn try_unwind_frame<const SCANS_CODE: bool>(
         FoundBy::Instructions => FrameFlags::BY_INSTRUCTIONS,
         FoundBy::SignalFrame => FrameFlags::INTERRUPTED,
     };
+    if return_probes::may_have_replaced(caller.instruction_pointer) {
+        unwind.pending = PendingSearch::ReturnAddress as u32;
+    }
+    Ok(())
+}
+
+/// Adds the frame of the current registers, unless its mapping has to be searched among the VMAs before.
+#[inline(always)]
+fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
+    let mappings = Mappings::get().ok_or(StackEndReason::NoMapping)?;
+    let unwind = &mut scratch.unwind;
+    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     if !contains(&unwind.mapping, address) {
         match mappings.find(unwind.process, address) {
             Some(mapping) => unwind.mapping = mapping,
             None if vma_search::is_possible() => {
-                unwind.needs_vma = 1;
+                unwind.pending = PendingSearch::Mapping as u32;
                 return Ok(());
             }
             None => return end_unmapped(scratch),
@@ -211,26 +245,40 @@ fn try_unwind_frame<const SCANS_CODE: bool>(
 }
 
 /// The step by the rule of the unwind table, or by frame pointer where the rule holds only if the return address follows a call
-/// instruction, and that cannot be confirmed.
+/// instruction, and that is not confirmed.
 #[inline(always)]
 fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) -> Step {
     let registers = unwind.registers;
     let must_follow_call = rule.return_address & RuleFlags::RETURNS_BEHIND_CALL != 0;
-    if must_follow_call && !M::IS_OF_RUNNING_TASK {
-        return step_by_frame_pointer(registers, stack);
-    }
     let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
     let step = step_by_rule(rule, CalleeFrame { registers, leaf }, stack);
-    if must_follow_call && !edge_scan::follows_call(step.caller.instruction_pointer) {
+    if must_follow_call && !is_confirmed::<M>(unwind, step.caller.instruction_pointer) {
         return step_by_frame_pointer(registers, stack);
     }
     step
 }
 
+/// Whether a return address follows a call instruction. The code of a task that waits cannot be read: of it, only return addresses
+/// in roots are known to.
+#[inline(always)]
+fn is_confirmed<M: StackMemory>(unwind: &UnwindState, return_address: u64) -> bool {
+    if M::IS_OF_RUNNING_TASK {
+        edge_scan::follows_call(return_address)
+    } else {
+        is_in_root(unwind.process, return_address.wrapping_sub(1))
+    }
+}
+
+#[inline(always)]
+fn is_in_root(process: ProcessEntry, address: u64) -> bool {
+    let mapping = Mappings::get().and_then(|mappings| mappings.find(process, address));
+    mapping.is_some_and(|mapping| rule_for(&mapping, address).cfa == CfaRule::Root as u8)
+}
+
 /// Searches the mapping of the current registers among the VMAs, and adds their frame.
 #[inline(always)]
 fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
-    scratch.unwind.needs_vma = 0;
+    scratch.unwind.pending = PendingSearch::None as u32;
     let unwind = &scratch.unwind;
     let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     let (pid, now_ns) = (scratch.sample.pid, scratch.sample.time_ns);

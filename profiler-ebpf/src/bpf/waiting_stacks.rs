@@ -93,6 +93,7 @@ const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Counter> {
     begin_user_stack(&mut pass.scratch);
     pass.scratch.vma_search.mm = load(task, get!(wall.task_mm));
+    pass.scratch.return_probes.task = task as u64;
     let Some(registers) = registers_of_task(task, &mut pass.scratch.unwind.leaf) else { return Ok(0) };
     if !unwinder::begin_at(registers, &mut pass.scratch) {
         return Ok(0);

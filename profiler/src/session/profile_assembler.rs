@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod on_stack_replacement;
 mod process_attributes;
 mod roots;
 mod runtime_events;
@@ -9,7 +10,10 @@ mod system_calls;
 mod tail_calls;
 mod wakers;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
@@ -18,7 +22,7 @@ use profiler_profile::{
     Attribute, EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder,
     Reason, Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
-use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
+use profiler_symbolize::{CodeKey, SymbolizedCode, Symbolizer, placeholder};
 
 pub(super) use self::{
     deferred::AwaitedStacks,
@@ -45,6 +49,8 @@ pub(super) struct ProfileAssembler {
     events: SampleEvents,
     /// The frames of each code address, inlined frames first.
     frames: HashMap<CodeKey, Box<[FrameId]>>,
+    /// The symbolized code that continues a method in place of other code.
+    replacements: HashSet<CodeKey>,
     processes: HashMap<ProcessKey, CachedProcess>,
     deferred_stacks: Vec<DeferredStack>,
     deferred_samples: Vec<DeferredSample>,
@@ -212,15 +218,21 @@ impl ProfileAssembler {
         let entry =
             compiled_method.and_then(|_| symbolizer.compiler_entry(user.iter().map(|(code, _)| *code)));
         let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
-        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame, None, None));
+        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame, None, None, None));
         let mut frames = Vec::with_capacity(user.len());
         let mut is_deferred = false;
         let user = user.iter().enumerate().map(|(index, (code, frame))| {
             let method = compiled_method.filter(|_| entry == Some(index));
             let callee = user.get(index + 1).map(|caller| Callee { code: *code, caller: *caller });
-            (*code, *frame, method, callee)
+            let inner = index.checked_sub(1).and_then(|index| user.get(index)).map(|(code, _)| *code);
+            (*code, *frame, method, callee, inner)
         });
-        for (code, frame, compiled_method, callee) in kernel.chain(user) {
+        for (code, frame, compiled_method, callee, inner) in kernel.chain(user) {
+            if inner
+                .is_some_and(|inner| self.was_replaced(symbolizer, process, (code, frame), inner, time_ns))
+            {
+                continue;
+            }
             if may_defer
                 && (matches!(code, CodeKey::Jit(..))
                     || symbolizer.awaits_debug_file(code, process)
@@ -255,10 +267,14 @@ impl ProfileAssembler {
         address: RuntimeAddress,
         time_ns: u64,
     ) -> &[FrameId] {
-        let builder = &mut self.builder;
-        self.frames
-            .entry(code)
-            .or_insert_with(|| add_frames(builder, symbolizer, process, code, address, time_ns))
+        let Self { builder, frames, replacements, .. } = self;
+        frames.entry(code).or_insert_with(|| {
+            let symbols = symbolizer.symbolize(code, process, time_ns);
+            if symbols.replaces_on_stack() {
+                replacements.insert(code);
+            }
+            add_frames(builder, &symbols, process, address, time_ns)
+        })
     }
 
     /// A frame with the method that the JIT compiler, whose outermost frame this is, compiles.
@@ -287,6 +303,7 @@ impl ProfileAssembler {
             Some(StackEndReason::UnsupportedRule) => return StackEnd::UnsupportedRule,
             Some(StackEndReason::Backwards) => return StackEnd::Backwards,
             Some(StackEndReason::DepthLimit) => return StackEnd::DepthLimit,
+            Some(StackEndReason::ReturnProbe) => return StackEnd::ReturnProbe,
             // Functions that start a thread have no caller, and often no CFI that says so.
             Some(StackEndReason::NullCaller | StackEndReason::BrokenFramePointer) | None => {}
         }
@@ -389,19 +406,17 @@ fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
 
 fn add_frames(
     builder: &mut ProfileBuilder,
-    symbolizer: &mut Symbolizer,
+    code_symbols: &SymbolizedCode,
     process: &Process,
-    code: CodeKey,
     address: RuntimeAddress,
     time_ns: u64,
 ) -> Box<[FrameId]> {
-    let code_symbols = symbolizer.symbolize(code, process, time_ns);
     let module = code_symbols.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
     let functions = match &code_symbols.names {
         Ok(symbolized) => &symbolized.functions[..],
         Err(reason) => {
             let mapping = process.find_mapping(address, time_ns).ok().map(|mapping| &**mapping);
-            let name = builder.string(&placeholder(&code_symbols, *reason, mapping));
+            let name = builder.string(&placeholder(code_symbols, *reason, mapping));
             let symbolization = Symbolization::Address(*reason);
             let frame = Frame {
                 name,
@@ -481,6 +496,7 @@ mod tests {
             (StackEndReason::UnsupportedRule, StackEnd::UnsupportedRule),
             (StackEndReason::Backwards, StackEnd::Backwards),
             (StackEndReason::DepthLimit, StackEnd::DepthLimit),
+            (StackEndReason::ReturnProbe, StackEnd::ReturnProbe),
             (StackEndReason::NullCaller, StackEnd::Unknown),
             (StackEndReason::BrokenFramePointer, StackEnd::BrokenFramePointer),
         ] {

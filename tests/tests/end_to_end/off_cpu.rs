@@ -96,6 +96,26 @@ fn sum_ns(profile: &Profile, is_wanted: impl Fn(&Sample) -> bool) -> f64 {
 }
 
 #[test]
+fn waits_below_functions_with_return_probes_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let Run { profile, .. } = run("return_probes", |builder| {
+        let event = format!("uretprobe:{}:wait_70", workload_path("off_cpu").display());
+        every_stack(builder, Duration::from_millis(1), false).counted_event(event.parse().unwrap())
+    });
+    let waits = |sample: &Sample, is_wanted: &dyn Fn(&[&str]) -> bool| {
+        sample.state == Some(ThreadState::Blocked)
+            && thread(&profile, sample) == "split"
+            && is_wanted(&names(&profile, sample))
+    };
+    let below = sum_ns(&profile, |sample| waits(sample, &|names| names.contains(&"wait_70")));
+    let whole = sum_ns(&profile, |sample| {
+        profile.stack(sample.stack).end == StackEnd::Root
+            && waits(sample, &|names| names.windows(3).any(|names| names == ["wait_70", "split", "run"]))
+    });
+    assert!(below > 0.5 * SECONDS as f64 * NS_PER_S && whole > 0.99 * below, "{whole} of {below}");
+}
+
+#[test]
 fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
     let Some(_lock) = run_beside_others() else { return };
     let Run { profile, .. } = run("wakers", |builder| every_stack(builder, Duration::from_millis(1), true));

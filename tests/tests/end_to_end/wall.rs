@@ -27,7 +27,12 @@ const WAITS: [(&str, &[&str]); 5] = [
 
 /// Starts the workload, and waits until its threads have their names and wait.
 pub(crate) fn start_waits() -> Workload {
-    let workload = Workload::start("waits");
+    start_waits_of("waits")
+}
+
+/// As [`start_waits`], with another build of the workload.
+fn start_waits_of(program: &str) -> Workload {
+    let workload = Workload::start(program);
     wait_until("all threads to wait", || {
         let threads = statuses(&workload);
         let waits = |name: &str| {
@@ -109,6 +114,30 @@ fn the_stacks_of_waiting_threads_are_whole_and_named() {
         }
     }
     assert_eq!(stacks_of.len(), WAITS.len(), "{stacks_of:?}");
+}
+
+/// Such a program has neither call frame information of its C library nor the names of the functions that start its threads.
+#[test]
+fn the_stacks_of_waiting_threads_reach_their_root_in_musl_without_symbols() {
+    let Some(_lock) = run_beside_others() else { return };
+    for program in ["unwinding/waits-musl", "unwinding/waits-musl-shared"] {
+        let workload = start_waits_of(program);
+        let profile = profile(&workload, 1.0, |builder| builder.wall_clock_hz(WALL_HZ).frequency_hz(WALL_HZ));
+        let early_ends: BTreeMap<_, _> = profile
+            .samples()
+            .iter()
+            .filter(|sample| profile.stack(sample.stack).end != StackEnd::Root)
+            .map(|sample| {
+                let stack = profile.stack(sample.stack);
+                let frames = stack.frames.iter().map(|frame| profile.frame(*frame));
+                let names: Vec<_> = frames.map(|frame| profile.string(frame.name).to_owned()).collect();
+                (profile.string(profile.thread(sample.thread).comm).to_owned(), (stack.end, names))
+            })
+            .collect();
+        assert!(early_ends.is_empty(), "{program}: {early_ends:#?}");
+        let depths = profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len());
+        assert!(depths.max() > Some(301), "{program}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 22] = [
+const VARIANTS: [Variant; 24] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -99,6 +99,9 @@ const VARIANTS: [Variant; 22] = [
         compiler: "musl-gcc",
         flags: &[],
     },
+    // As in images: without symbols. So is the musl of distributions.
+    Variant { name: "waits-musl", source: "waits.c", compiler: "musl-gcc", flags: &["-static", "-s"] },
+    Variant { name: "waits-musl-shared", source: "waits.c", compiler: "musl-gcc", flags: &["-s"] },
     // Nothing but `.debug_frame`, as debuggers read it.
     Variant {
         name: "shapes-debug-frame",

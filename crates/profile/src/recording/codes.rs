@@ -111,6 +111,7 @@ codes! {
         Backwards = 8,
         Empty = 9,
         OutdatedTable = 10,
+        ReturnProbe = 11,
     }
     FoundBy {
         NotRecorded = 1,

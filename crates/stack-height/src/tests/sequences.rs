@@ -289,6 +289,20 @@ fn the_return_trampoline_of_signals_has_a_row_of_its_own() {
 }
 
 #[test]
+fn the_start_of_a_thread_has_no_caller_and_the_rest_of_clone_has() {
+    // test %eax, %eax; jne ret; xor %ebp, %ebp; pop %rdi; call *%r9; mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall; hlt; ret
+    let code = [
+        0x85, 0xc0, 0x75, 0x0f, 0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f,
+        0x05, 0xf4, 0xc3,
+    ];
+    let program = TestProgram::new(&code);
+    let root = Some((Cfa::Root, SavedFramePointer::Unknown));
+    assert_eq!([4, 6, 9, 17].map(|offset| program.frame(offset)), [root; 4]);
+    let caller = Some((StackPointer(8), Same));
+    assert_eq!([0, 2, 19].map(|offset| program.frame(offset)), [caller; 3]);
+}
+
+#[test]
 fn an_analysis_is_cancelled_and_limited() {
     let nops = vec![0x90; 1 << 20];
     let program = TestProgram::new(&nops);

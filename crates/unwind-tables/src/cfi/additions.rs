@@ -67,9 +67,9 @@ impl Compiler<'_> {
 
     /// Adds PLTs that no FDE covers, and sorts the functions. Of functions with the same start, the longest is last: its rules
     /// are used.
-    pub(super) fn add_plts(&mut self) -> Result<(), ParseError> {
+    pub(super) fn add_known_code(&mut self) -> Result<(), ParseError> {
         self.functions.sort_unstable();
-        for (plt, rule) in &self.code.plts {
+        for (plt, rule) in &self.code.known_code {
             let is_code = self.code.code_range_at(plt.start).is_some_and(|code| code.end >= plt.end);
             let before = self.functions.partition_point(|function| function.start < plt.end);
             let is_covered = before.checked_sub(1).is_some_and(|last| self.functions[last].end() > plt.start);

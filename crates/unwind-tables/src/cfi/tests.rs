@@ -98,7 +98,7 @@ fn an_fde_is_used_up_to_its_first_malformed_instruction() {
 #[test]
 fn plts_without_an_fde_have_the_rules_of_the_architecture() {
     let mut code = code_layout(X86_64);
-    code.plts = [
+    code.known_code = [
         code_address(0)..code_address(32),
         code_address(64)..code_address(96),
         code_address(128)..code_address(128),

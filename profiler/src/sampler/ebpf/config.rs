@@ -8,7 +8,8 @@ use std::{
 };
 
 use profiler_common::{
-    Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
+    Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, ReturnProbeOffsets, TargetFilter,
+    UserRegistersSource, VmaSearch,
     off_cpu::OffCpuConfig,
     wall::{LINKED_WORDS, STATE_WORDS, WaitState, WallOffsets},
 };
@@ -63,13 +64,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
     let unwinds = plan.uses_unwinder();
     let registers_by_offset = unwinds && !has_helper(Helper::TaskPtRegs);
     let searches_vmas = unwinds && has_helper(Helper::Loop);
-    let needs_btf = !initial
-        || plan.children
-        || hierarchy.is_some()
-        || registers_by_offset
-        || searches_vmas
-        || (unwinds && plan.follows_forks())
-        || plan.needs_task_offsets();
+    let needs_btf = !initial || plan.children || hierarchy.is_some() || unwinds || plan.needs_task_offsets();
     let btf = if needs_btf { types.btf() } else { None };
     if unwinds {
         config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
@@ -89,6 +84,9 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
         fill_pid_offsets(&mut config, btf)?;
         if searches_vmas {
             config.vma_search = vma_search(btf).unwrap_or_default();
+        }
+        if unwinds {
+            config.return_probes = return_probes(btf).unwrap_or_default();
         }
     } else if plan.children {
         types.required_for("children can only be followed")?;
@@ -214,6 +212,24 @@ fn vma_search(btf: &Btf) -> Option<VmaSearch> {
         inode_changed_s,
         inode_changed_ns,
         reserved: 0,
+    })
+}
+
+/// The offsets for return addresses that return probes have replaced; `None` where the kernel has no uprobes.
+fn return_probes(btf: &Btf) -> Option<ReturnProbeOffsets> {
+    Some(ReturnProbeOffsets {
+        is_possible: 1,
+        task_mm: btf.member("task_struct", "mm")?,
+        mm_xol_area: btf.member("mm_struct", "uprobes_state")? + btf.member("uprobes_state", "xol_area")?,
+        xol_area_address: btf.member("xol_area", "vaddr")?,
+        task_uprobe_task: btf.member("task_struct", "utask")?,
+        uprobe_task_instances: btf.member("uprobe_task", "return_instances")?,
+        uprobe_task_active: btf.member("uprobe_task", "active_uprobe")?,
+        uprobe_task_copy: btf.member("uprobe_task", "xol_vaddr")?,
+        uprobe_task_original: btf.member("uprobe_task", "vaddr")?,
+        instance_stack: btf.member("return_instance", "stack")?,
+        instance_return_address: btf.member("return_instance", "orig_ret_vaddr")?,
+        instance_next: btf.member("return_instance", "next")?,
     })
 }
 
