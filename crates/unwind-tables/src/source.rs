@@ -30,7 +30,7 @@ impl TableSource {
     }
 
     /// As [`read`](Self::read). `find_debug_file` is called for an ELF file whose call frame information cannot describe its
-    /// code: it finds the debug file, of which `.debug_frame` (DWARF 5, section 6.4.1) is used for the rest.
+    /// code. Where it has no FDE, the `.debug_frame` (DWARF 5, section 6.4.1) of the debug file is used.
     ///
     /// # Errors
     /// When the file is neither an ELF file nor a .NET image, is malformed, or exceeds a limit.

@@ -36,7 +36,7 @@ impl Compiler<'_> {
     /// Adds the parts of a function up to an address that are not covered.
     fn add_uncovered(&mut self, function: Function, end: u64, covered: &Coverage) -> Result<(), ParseError> {
         let parts: Vec<_> = covered.gaps(function.start..end).collect();
-        if parts == [function.start..end] {
+        if matches!(&parts[..], [whole] if *whole == (function.start..end)) {
             self.functions.push(function);
             return Ok(());
         }

@@ -158,7 +158,8 @@ fn debug_frame_is_used_where_eh_frame_has_no_fde() {
 #[test]
 fn functions_that_the_linker_discarded_are_ignored() {
     let mut code = code_layout(X86_64);
-    code.code_ranges = vec![0..0x2000];
+    let all = 0..0x2000;
+    code.code_ranges = [all].into();
     let table = code.compile(&[debug_frame(&[(0, 0x1800), (0x1000, 8)])], &|| true).unwrap();
     let pages: Vec<_> = table.pages().collect();
     assert_eq!(table.find_rule(&pages, 0xfff), UNKNOWN);

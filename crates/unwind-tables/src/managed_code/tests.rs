@@ -26,7 +26,7 @@ const WITH_EPILOGUE: [u8; 22] = [
 
 const FRAME: Rule = x86_64_rule_with_frame_pointer(CfaRule::StackPointer, 32, FramePointerRule::AtCfa, -16);
 
-/// A file with functions of [`FUNCTION`] in a section, the first of which have no epilogue in their CFI.
+/// A file with functions of [`FUNCTION`] in a section. The first ones have no epilogue in their CFI.
 fn file(section: &str, functions: u64, without_epilogue: u64) -> Vec<u8> {
     let cfi = (0..functions).fold(TestCfi::x86_64(), |cfi, index| {
         let instructions = if index < without_epilogue { &PROLOGUE[..] } else { &WITH_EPILOGUE };
@@ -85,7 +85,7 @@ fn files_with_equal_cfi_and_other_code_have_different_hashes() {
 fn rows_behind_an_epilogue_are_those_of_the_cfi() {
     let at = |offset: u64| CODE_ADDRESS + offset;
     let managed = |code: &[&[u8]]| ManagedCode { address: CODE_ADDRESS, bytes: code.concat() };
-    // Two returns, of which the first is in the middle.
+    // Two returns. The first one is in the middle.
     let code = managed(&[&FUNCTION, &FUNCTION[7..]]);
     let rows = [(at(0), x86_64_rule(CfaRule::StackPointer, 8)), (at(6), FRAME)];
     let tested = code.test(at(0)..at(21), &rows);
