@@ -7,6 +7,10 @@ use profiler_tests::{
 
 const SAMPLES: u64 = 2_000;
 
+/// While the kernel handles the breakpoint of a probe, before it sets the instruction pointer back, the row of the following
+/// instruction is applied: a few samples at an entry have a wrong caller.
+const LEAST_EXACT_PERCENT: f64 = 99.0;
+
 /// Adds a return probe of each function.
 fn with_return_probes(builder: Builder, workload: &str, functions: &[&str]) -> Builder {
     let path = workload_path(workload);
@@ -32,7 +36,7 @@ fn callers_of_functions_with_return_probes_are_exact() {
             let profile = sample_settled(builder, SAMPLES);
             let chains = chain_of_links();
             let found = ChainComparison::new(&profile, &chains);
-            found.assert_exact();
+            found.assert_exact_to(LEAST_EXACT_PERCENT);
             let whole = found.whole_percent(&chains[0]);
             assert!(whole > 50.0, "{program}, {functions:?}: {whole} %: {:?}", profile.first_ledger());
         }
