@@ -177,13 +177,15 @@ fn decode(code: u64) -> (u32, Effect) {
         // `vzeroupper`.
         (false, (0xc5, 0xf8, 0x77)) => (3, Effect::Nothing),
         // `add rsp, n` and `sub rsp, n`.
-        (true, (0x83, 0xc4, _)) if byte(0) == 0x48 => raise(4, i32::from(byte(3) as i8)),
-        (true, (0x83, 0xec, _)) if byte(0) == 0x48 => raise(4, -i32::from(byte(3) as i8)),
+        (true, (0x83, 0xc4, _)) if byte(0) == 0x48 => raise(4, i32::from(byte(3).cast_signed())),
+        (true, (0x83, 0xec, _)) if byte(0) == 0x48 => raise(4, -i32::from(byte(3).cast_signed())),
         (true, (0x81, 0xc4, _)) if byte(0) == 0x48 => raise(7, immediate(3)),
         (true, (0x81, 0xec, _)) if byte(0) == 0x48 => raise(7, immediate(3).wrapping_neg()),
         // `mov rbp, rsp` and `lea rbp, [rsp + n]`.
         (true, (0x89, 0xe5, _) | (0x8b, 0xec, _)) if byte(0) == 0x48 => (3, Effect::SetFramePointer(0)),
-        (true, (0x8d, 0x6c, 0x24)) if byte(0) == 0x48 => set_frame_pointer(5, i32::from(byte(4) as i8)),
+        (true, (0x8d, 0x6c, 0x24)) if byte(0) == 0x48 => {
+            set_frame_pointer(5, i32::from(byte(4).cast_signed()))
+        }
         (true, (0x8d, 0xac, 0x24)) if byte(0) == 0x48 => set_frame_pointer(8, immediate(4)),
         (_, (opcode, operands, _)) if is_move_of_registers(opcode, operands) => {
             (prefixes + 2, Effect::Nothing)
@@ -203,11 +205,11 @@ fn raise(bytes: u32, by: i32) -> (u32, Effect) {
 
 #[inline(always)]
 fn set_frame_pointer(bytes: u32, above: i32) -> (u32, Effect) {
-    let is_possible = above % WORD == 0 && above >= 0 && above < MAX_FRAME_BYTES;
+    let is_possible = above % WORD == 0 && (0..MAX_FRAME_BYTES).contains(&above);
     (bytes, if is_possible { Effect::SetFramePointer(above) } else { Effect::Other })
 }
 
-/// `mov`, `xor` or `test` of two registers, neither of which is the stack pointer or the frame pointer. `r12` and `r13`, which have the
+/// `mov`, `xor` or `test` of two registers that are neither the stack pointer nor the frame pointer. `r12` and `r13`, which have the
 /// same numbers, are left out as well.
 #[inline(always)]
 fn is_move_of_registers(opcode: u8, operands: u8) -> bool {

@@ -99,7 +99,7 @@ impl RuleFlags {
     /// A signal interrupted the caller (`S` in the augmentation of the CIE, DWARF extension of `.eh_frame`): its address is that
     /// of an instruction, not a return address.
     pub const INTERRUPTS_CALLER: u8 = 0x20;
-    /// Computed from the instructions of the function, which has no CFI.
+    /// Computed from the instructions of the function, whose CFI is missing, or does not describe its epilogues.
     pub const BY_INSTRUCTIONS: u8 = 0x40;
     /// The rule holds only if the return address follows a call instruction.
     pub const RETURNS_BEHIND_CALL: u8 = 0x80;

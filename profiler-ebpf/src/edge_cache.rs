@@ -76,7 +76,7 @@ impl CachedEdge {
                 };
                 let words = return_address_offset / WORD % (1 << 13);
                 let saved = match frame_pointer_offset {
-                    Some(slot) => return_address_offset.wrapping_sub(slot) / WORD & Self::MAX_SAVED_WORDS,
+                    Some(slot) => (return_address_offset.wrapping_sub(slot) / WORD) & Self::MAX_SAVED_WORDS,
                     None => 0,
                 };
                 words << Self::RETURN_ADDRESS_SHIFT | saved << Self::SAVED_SHIFT | kind

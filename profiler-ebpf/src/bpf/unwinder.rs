@@ -128,10 +128,7 @@ pub(crate) fn is_captured(scratch: &Scratch) -> bool {
 ///
 /// `SCANS_CODE`: the program may call `bpf_loop`, which the scan of code needs.
 #[inline(always)]
-pub(crate) fn unwind_frame<const SCANS_CODE: bool>(
-    scratch: &mut Scratch,
-    stack: &impl StackMemory,
-) -> bool {
+pub(crate) fn unwind_frame<const SCANS_CODE: bool>(scratch: &mut Scratch, stack: &impl StackMemory) -> bool {
     if scratch.unwind.end_reason != UnwindState::RUNNING {
         return false;
     }

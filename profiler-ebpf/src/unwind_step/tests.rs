@@ -390,7 +390,7 @@ fn a_saved_frame_pointer_is_restored_unless_the_register_points_to_it() {
     assert_eq!(step_by_edge(in_epilogue, at(2, 4), &stack).unwrap().caller, caller);
 }
 
-/// Until a function sets its frame pointer, the register is the caller's, of which it has pushed a copy.
+/// Until a function sets its frame pointer, the register is the caller's, and the function has pushed a copy of it.
 #[test]
 fn in_a_prologue_the_frame_pointer_is_the_callers() {
     let stack = memory(&[(3, BASE + 9 * WORD)]);

@@ -33,9 +33,11 @@ pub(crate) fn cpu_time_of<T>(thread: &JoinHandle<T>) -> Duration {
     if unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), clock.as_mut_ptr()) } != 0 {
         return Duration::ZERO;
     }
+    // SAFETY: an integer, which was initialized.
+    let clock = unsafe { clock.assume_init() };
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: an integer, which was initialized; the time is writable. The clock of a thread that has ended is an error.
-    unsafe { libc::clock_gettime(clock.assume_init(), time.as_mut_ptr()) };
+    // SAFETY: the time is writable. The clock of a thread that has ended is an error.
+    unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
     // SAFETY: two integers, for which zeros are valid.
     let time = unsafe { time.assume_init() };
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -129,7 +129,11 @@ fn the_sizes_of_frames_are_read_in_every_version() {
         let file = program(".gopclntab", table(version)).data_at(0xa000, description(NAMES_OFFSET));
         let (elf, table) = read(file).unwrap().unwrap();
         let mut frames = Vec::new();
-        table.for_each_frame(&elf, |frame| Ok::<_, ParseError>(frames.push(frame))).unwrap();
+        let push = |frame| {
+            frames.push(frame);
+            Ok::<_, ParseError>(())
+        };
+        table.for_each_frame(&elf, push).unwrap();
         let has_flags = !matches!(version, GoVersion::V2 | GoVersion::V16);
         let main = GoFrame {
             code: TEXT..TEXT + 320,
@@ -153,7 +157,11 @@ fn older_versions_know_the_functions_that_switch_stacks_by_name() {
     let (elf, table) =
         read(program(".gopclntab", go_table(GoVersion::V16, TEXT, &[switching]))).unwrap().unwrap();
     let mut found = Vec::new();
-    table.for_each_frame(&elf, |frame| Ok::<_, ParseError>(found.push(frame.writes_stack_pointer))).unwrap();
+    let push = |frame: GoFrame| {
+        found.push(frame.writes_stack_pointer);
+        Ok::<_, ParseError>(())
+    };
+    table.for_each_frame(&elf, push).unwrap();
     assert_eq!(found, [true]);
 }
 
