@@ -6,7 +6,8 @@
 //! cancelled, and functions with unusable unwind information are counted and left out.
 //!
 //! ```text
-//! .eh_frame, .debug_frame (ELF) ─────┐
+//! .eh_frame, .debug_frame,           ┐
+//! .gopclntab (ELF) ──────────────────┤
 //!                                    ├─ functions by address ── rows ── distinct rules ── pages ─> UnwindTable
 //! UNWIND_INFO (ReadyToRun image, PE) ┘
 //! ```
@@ -29,13 +30,14 @@
 //! | module | content |
 //! |---|---|
 //! | `source` | [`TableSource`]: the unwind information of one file |
-//! | `elf_source` | `.eh_frame`, `.debug_frame` and PLTs of an ELF file |
+//! | `elf_source` | `.gopclntab`, `.eh_frame`, `.debug_frame` and PLTs of an ELF file |
 //! | `cfi_entries`, `cfi_excerpt` | CIEs and FDEs of a section, read in blocks |
 //! | `cfi` | CIEs and FDEs to rows |
 //! | `coverage` | the code that FDEs cover, and gaps |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
+//! | `go_rows` | rows from the sizes of frames in the function table of Go |
 //! | `managed_code` | rows of epilogues, which the call frame information of NativeAOT does not describe |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
 //! | `rule_set` | the distinct rules |
