@@ -48,12 +48,12 @@ pub(crate) fn search_step(
         return Err(StackEndReason::ReturnProbe);
     }
     let instance = state.instance;
-    let stack: Option<u64> = read(instance, get!(return_probes.instance_stack));
-    let return_address: Option<u64> = read(instance, get!(return_probes.instance_return_address));
-    let next: Option<u64> = read(instance, get!(return_probes.instance_next));
-    let (Some(stack), Some(return_address), Some(next)) = (stack, return_address, next) else {
+    let stack = word_at(instance, get!(return_probes.instance_stack));
+    let return_address = word_at(instance, get!(return_probes.instance_return_address));
+    let next = word_at(instance, get!(return_probes.instance_next));
+    if stack == 0 || return_address == 0 {
         return Err(StackEndReason::ReturnProbe);
-    };
+    }
     // The stack pointer at the entry of the function: the address of the slot (`arch_uretprobe_hijack_return_addr`,
     // `arch/x86/kernel/uprobes.c`). Functions that were entered by a tail call share the slot, and each entry has its address.
     if stack == unwind.registers.stack_pointer.wrapping_sub(WORD_BYTES) {
@@ -82,10 +82,12 @@ pub(crate) fn restore_leaf(registers: &mut Registers, state: &mut ReturnProbeSta
         registers.instruction_pointer = registers.instruction_pointer.wrapping_add(correction);
         return;
     }
-    let Some(instance) = first_instance(task) else { return };
-    let stack: Option<u64> = read(instance, get!(return_probes.instance_stack));
-    let return_address: Option<u64> = read(instance, get!(return_probes.instance_return_address));
-    let (Some(stack), Some(return_address)) = (stack, return_address) else { return };
+    let instance = first_instance(task);
+    let stack = word_at(instance, get!(return_probes.instance_stack));
+    let return_address = word_at(instance, get!(return_probes.instance_return_address));
+    if stack == 0 || return_address == 0 {
+        return;
+    }
     // The trampoline pushes up to three registers (`arch_uretprobe_trampoline`, `arch/x86/kernel/uprobes.c`).
     if stack.wrapping_add(WORD_BYTES).wrapping_sub(registers.stack_pointer) <= 3 * WORD_BYTES {
         registers.instruction_pointer = return_address;
@@ -97,13 +99,13 @@ pub(crate) fn restore_leaf(registers: &mut Registers, state: &mut ReturnProbeSta
 /// `arch/x86/kernel/uprobes.c`).
 #[inline(always)]
 fn correction_of_copy(task: u64) -> Option<u64> {
-    let uprobe_task: u64 = read(task, get!(return_probes.task_uprobe_task))?;
-    let active: u64 = read(uprobe_task, get!(return_probes.uprobe_task_active))?;
-    if active == 0 {
+    let uprobe_task = word_at(task, get!(return_probes.task_uprobe_task));
+    let active = word_at(uprobe_task, get!(return_probes.uprobe_task_active));
+    let copy = word_at(uprobe_task, get!(return_probes.uprobe_task_copy));
+    let original = word_at(uprobe_task, get!(return_probes.uprobe_task_original));
+    if active == 0 || copy == 0 || original == 0 {
         return None;
     }
-    let copy: u64 = read(uprobe_task, get!(return_probes.uprobe_task_copy))?;
-    let original: u64 = read(uprobe_task, get!(return_probes.uprobe_task_original))?;
     Some(original.wrapping_sub(copy))
 }
 
@@ -111,8 +113,11 @@ fn correction_of_copy(task: u64) -> Option<u64> {
 #[inline(always)]
 fn begin(state: &mut ReturnProbeState) {
     let task = task(state);
-    state.trampoline = trampoline(task).unwrap_or(NO_TRAMPOLINE);
-    state.instance = first_instance(task).unwrap_or(0);
+    state.trampoline = match trampoline(task) {
+        0 => NO_TRAMPOLINE,
+        trampoline => trampoline,
+    };
+    state.instance = first_instance(task);
 }
 
 #[inline(always)]
@@ -121,15 +126,26 @@ fn task(state: &ReturnProbeState) -> u64 {
     if state.task == 0 { unsafe { helpers::bpf_get_current_task() } } else { state.task }
 }
 
+/// The trampoline of the process; 0 where it has none.
 #[inline(always)]
-fn trampoline(task: u64) -> Option<u64> {
-    let mm: u64 = read(task, get!(return_probes.task_mm))?;
-    let area: u64 = read(mm, get!(return_probes.mm_xol_area))?;
-    read(area, get!(return_probes.xol_area_address))
+fn trampoline(task: u64) -> u64 {
+    let mm = word_at(task, get!(return_probes.task_mm));
+    let area = word_at(mm, get!(return_probes.mm_xol_area));
+    word_at(area, get!(return_probes.xol_area_address))
 }
 
+/// The first entry of the task's list; 0 where it has none.
 #[inline(always)]
-fn first_instance(task: u64) -> Option<u64> {
-    let uprobe_task: u64 = read(task, get!(return_probes.task_uprobe_task))?;
-    read(uprobe_task, get!(return_probes.uprobe_task_instances))
+fn first_instance(task: u64) -> u64 {
+    let uprobe_task = word_at(task, get!(return_probes.task_uprobe_task));
+    word_at(uprobe_task, get!(return_probes.uprobe_task_instances))
+}
+
+/// A word of kernel memory; 0 where it cannot be read.
+///
+/// VERIFIER: a number on all paths. Of an `Option`, LLVM leaves the number undefined where there is none, and 6.1 follows a path on
+/// which it computes with what the register had before.
+#[inline(always)]
+fn word_at(base: u64, offset: u32) -> u64 {
+    read(base, offset).unwrap_or(0)
 }
