@@ -5,13 +5,14 @@
 //! start of the mapping `[uprobes]` (`uprobe_get_trampoline_vaddr`). The rest of the mapping has copies of probed instructions, which
 //! a thread executes in place of the breakpoints.
 
+use core::{ffi::c_void, mem::MaybeUninit};
+
 use aya_ebpf::helpers::generated as helpers;
 use profiler_common::unwind::StackEndReason;
 use profiler_ebpf::unwind_step::Registers;
 
 use super::{
     config::get,
-    kernel_memory::read,
     scratch::{PendingSearch, ReturnProbeState, UnwindState},
 };
 
@@ -141,11 +142,17 @@ fn first_instance(task: u64) -> u64 {
     word_at(uprobe_task, get!(return_probes.uprobe_task_instances))
 }
 
-/// A word of kernel memory; 0 where it cannot be read.
+/// A word of kernel memory; 0 where it cannot be read: then the helper fills its destination with zeros
+/// (`bpf_probe_read_kernel_common`, `kernel/trace/bpf_trace.c`).
 ///
-/// VERIFIER: a number on all paths. Of an `Option`, LLVM leaves the number undefined where there is none, and 6.1 follows a path on
-/// which it computes with what the register had before.
+/// VERIFIER: without a branch. What follows would be verified twice for each word, and of an `Option`, LLVM leaves the number undefined
+/// where there is none: 6.1 follows a path on which it computes with what the register had before.
 #[inline(always)]
 fn word_at(base: u64, offset: u32) -> u64 {
-    read(base, offset).unwrap_or(0)
+    let mut word = MaybeUninit::<u64>::uninit();
+    let address = base.wrapping_add(u64::from(offset)) as *const c_void;
+    // SAFETY: the destination has the bytes of a word; the helper checks the source.
+    unsafe { helpers::bpf_probe_read_kernel(word.as_mut_ptr().cast(), WORD_BYTES as u32, address) };
+    // SAFETY: the helper has written it.
+    unsafe { word.assume_init() }
 }
