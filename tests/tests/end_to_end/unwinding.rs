@@ -104,7 +104,11 @@ fn jit_code_without_a_frame_pointer_has_its_callers() {
     let Some(_lock) = run_beside_others() else { return };
     let evaluated = ["trampoline", "evaluate"].repeat(10).join(";");
     let trampolines = below_main(&[&format!("run;enter;{evaluated};leaf"), "run;goes_on;*"]);
-    assert_known(&profile_of("jit_edges", &["600", "trampolines"]), &trampolines, &[95.0]);
+    // At the first two instructions of a trampoline, nothing shows that it has no frame: 0.1 % of the samples.
+    let found_trampolines = profile_of("jit_edges", &["600", "trampolines"]);
+    let found = ChainComparison::new(&found_trampolines, &trampolines);
+    found.assert_exact_to(99.0);
+    assert!(found.whole_percent(&trampolines[0]) >= 95.0);
     let entries = below_main(&["run;call_many;entry", "run;goes_on;*"]);
     assert_known(&profile_of("jit_edges", &["600", "entries"]), &entries, &[50.0]);
 }
