@@ -39,6 +39,7 @@ fn a_method_that_was_replaced_while_it_ran_is_one_frame() {
         };
         let (all, exact) = (stacks.count(replaced), stacks.count(exact));
         assert!(all * 2 >= stacks.total(), "{version}: {all} of {}: {found:#?}", stacks.total());
-        assert!(exact * 1_000 >= all * 999, "{version}: {exact} of {all}: {found:#?}");
+        // At the first instructions of a method, its caller can be missing.
+        assert!(exact * 100 >= all * 99, "{version}: {exact} of {all}: {found:#?}");
     }
 }
