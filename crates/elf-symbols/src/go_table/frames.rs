@@ -14,6 +14,9 @@ use crate::elf::Elf;
 /// The size of most tables of values; a longer one is read again.
 const USUAL_TABLE_BYTES: u64 = 256;
 
+/// The functions whose frames are read, several times those of the largest programs: each takes a few microseconds.
+const MAX_FRAMES: usize = 1 << 19;
+
 /// The function writes to the stack pointer in assembly (`FuncFlagSPWrite` in `internal/abi/symtab.go`, since 1.17).
 const WRITES_STACK_POINTER: u8 = 2;
 
@@ -53,7 +56,8 @@ impl GoTable {
         self.text..self.text.saturating_add(self.end.into())
     }
 
-    /// Calls `each` with the frame of each function, by address. A function without a valid table is left out.
+    /// Calls `each` with the frame of each function, by address. A function without a valid table is left out, and so are those behind
+    /// the first 524,288.
     ///
     /// # Errors
     /// Those of `each`.
@@ -62,7 +66,7 @@ impl GoTable {
         elf: &Elf,
         mut each: impl FnMut(GoFrame) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (index, &(start, record)) in self.functions.iter().enumerate() {
+        for (index, &(start, record)) in self.functions.iter().take(MAX_FRAMES).enumerate() {
             let end = self.functions.get(index + 1).map_or(self.end, |(next, _)| *next);
             let address = |relative: u32| self.text.saturating_add(relative.into());
             if let Ok(Some(frame)) = self.frame(elf.image(), address(start)..address(end), record) {
