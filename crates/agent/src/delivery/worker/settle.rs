@@ -13,15 +13,16 @@ use crate::delivery::{
 };
 
 impl<T: Transport, C: Fn() -> Duration> Worker<T, C> {
-    /// Accounts for the response to the current request.
+    /// Accounts for the response to the current request. Who waits for the ledger finds the health of after this request:
+    /// it is reported first.
     pub(super) fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Delivered { warning } => {
                 if let Some(warning) = warning {
                     log::warn!("the backend accepted profiles with a warning: {warning}");
                 }
-                self.end_request(Settlement::Delivered);
                 self.queue.report_success((self.clock)().as_secs());
+                self.end_request(Settlement::Delivered);
                 self.backoff.reset();
             }
             Outcome::PartlyRejected { profiles, reason } => {
@@ -35,8 +36,8 @@ impl<T: Transport, C: Fn() -> Duration> Worker<T, C> {
                 self.delay(after, reason);
             }
             Outcome::Ambiguous(reason) => {
-                self.end_request(Settlement::Ambiguous);
                 self.delay(None, reason);
+                self.end_request(Settlement::Ambiguous);
             }
         }
     }
@@ -61,8 +62,8 @@ impl<T: Transport, C: Fn() -> Duration> Worker<T, C> {
     }
 
     fn refuse(&mut self, settlement: Settlement, reason: String) {
-        self.end_request(settlement);
         self.queue.report_refusal(reason);
+        self.end_request(settlement);
         self.backoff.reset();
     }
 
