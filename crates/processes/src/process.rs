@@ -158,6 +158,14 @@ impl Process {
         self.space.was_file_replaced(address, since_ns..time_ns)
     }
 
+    /// Drops the mappings that were replaced by a time, but for those that the unwind tables in use at that time were made of:
+    /// only later times are looked up from now on.
+    pub(crate) fn retire_replaced(&mut self, until_ns: u64) {
+        let installation = self.watch.as_ref().and_then(|watch| watch.installation_at(until_ns));
+        let as_of_ns = installation.map_or(until_ns, |installation| installation.as_of_ns);
+        self.space.retire_replaced(until_ns.min(as_of_ns));
+    }
+
     /// Whether its mappings are known, from `/proc` or from its exec on.
     pub(crate) fn has_mappings(&self) -> bool {
         self.completeness == Completeness::All

@@ -230,7 +230,7 @@ impl ProcessTable {
     /// that have ended, those without samples for some intervals, and mappings that were replaced before.
     pub fn end_interval(&mut self, from_ns: u64) {
         self.interval += 1;
-        self.processes.values_mut().for_each(|process| process.space.retire_replaced(from_ns));
+        self.processes.values_mut().for_each(|process| process.retire_replaced(from_ns));
         let oldest = self.interval.saturating_sub(MAX_IDLE_INTERVALS);
         let losses = self.losses;
         // What was forked and never sampled is known from events alone: after a loss, its end may be among them.

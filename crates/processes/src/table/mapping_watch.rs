@@ -57,7 +57,7 @@ pub(crate) struct Watch {
     is_requested: bool,
     read_ns: u64,
     read_interval_ns: u64,
-    /// The latest installations of its mappings, oldest first.
+    /// The first installation of its mappings and the latest ones, oldest first.
     installed: Vec<Installation>,
 }
 
@@ -136,7 +136,8 @@ impl ProcessTable {
             return;
         };
         if watch.installed.len() >= MAX_INSTALLATIONS {
-            watch.installed.remove(0);
+            // Samples of its time are taken for those of the first: their tables are older than they are, which is marked.
+            watch.installed.remove(1);
         }
         watch.installed.push(installation);
     }

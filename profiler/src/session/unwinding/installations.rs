@@ -1,26 +1,28 @@
 //! Passes the times at which mappings were installed to the pipeline thread, which marks stacks that outdated unwind
 //! tables have unwound.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
 
 use profiler_processes::{Installation, ProcessKey};
 
-/// The latest installation of each process that the pipeline does not know yet.
+/// The installations that the pipeline does not know yet, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Installations(Mutex<HashMap<ProcessKey, Installation>>);
+pub(super) struct Installations(Mutex<Vec<(ProcessKey, Installation)>>);
 
 impl Installations {
-    /// Adds one. An earlier one of the process that was not taken is forgotten: for a few milliseconds its tables are
-    /// taken for outdated.
+    /// How many are kept while the pipeline takes none.
+    const CAPACITY: usize = 4096;
+
+    /// Adds one. Beyond the capacity it is forgotten: stacks of that process are marked until its next installation.
     pub(super) fn add(&self, process: ProcessKey, installation: Installation) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(process, installation);
+        let mut installations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if installations.len() < Self::CAPACITY {
+            installations.push((process, installation));
+        }
     }
 
     /// Takes all.
-    pub(super) fn take(&self) -> HashMap<ProcessKey, Installation> {
+    pub(super) fn take(&self) -> Vec<(ProcessKey, Installation)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

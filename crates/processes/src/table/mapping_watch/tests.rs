@@ -91,7 +91,11 @@ impl Fixture {
 }
 
 fn map(page: u64) -> SidebandEventKind {
-    let id = FileId { major: 0, minor: 1, inode: page };
+    map_file(page, page)
+}
+
+fn map_file(page: u64, inode: u64) -> SidebandEventKind {
+    let id = FileId { major: 0, minor: 1, inode };
     let (start, end) = (RuntimeAddress(page << 12), RuntimeAddress((page << 12) + 0xfff));
     let backing = Backing::File { id, path: format!("/{page}").into() };
     SidebandEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing })
@@ -261,4 +265,27 @@ fn a_reader_that_dropped_its_copies_gets_all_of_them() {
     fixture.apply(20, 8, SidebandEventKind::Execute("x".to_owned()));
     fixture.table.report_all_mappings();
     assert_eq!(fixture.changes(), ["7 has [7]"]);
+}
+
+#[test]
+fn tables_are_outdated_after_the_end_of_an_interval_and_whenever_they_were_installed() {
+    const REPLACED_NS: u64 = 1_000;
+    let outdated_since = |fixture: &Fixture, time_ns| {
+        let process = fixture.table.latest(7).unwrap();
+        process.unwind_tables_outdated_since(time_ns)
+    };
+    let mut fixture = Fixture::watching();
+    let process = fixture.table.latest(7).unwrap().key;
+    for installed_ns in (100..500).step_by(20) {
+        fixture.table.note_installation(process, Installation { as_of_ns: installed_ns - 5, installed_ns });
+    }
+    fixture.apply(210, 7, map_file(1, 20));
+    fixture.apply(REPLACED_NS, 7, map_file(1, 21));
+    let next = Installation { as_of_ns: REPLACED_NS + 50, installed_ns: REPLACED_NS + 100 };
+    fixture.table.note_installation(process, next);
+    assert_eq!(outdated_since(&fixture, 220), Some(95), "all but the first and the last ones are forgotten");
+    assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
+    fixture.table.end_interval(REPLACED_NS + 1);
+    assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
+    assert_eq!(outdated_since(&fixture, REPLACED_NS + 100), None);
 }
