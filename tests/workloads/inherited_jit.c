@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "jit_code.h"
@@ -63,8 +64,9 @@ static void add_record(FILE *dump, const char *code, const char *name) {
 
 /* Away from the directories in which profilers search: only the mapping leads to it. */
 static void write_dump(const char *code) {
-    char folder[] = P_tmpdir "/inherited-XXXXXX";
-    if (mkdtemp(folder) == NULL)
+    char folder[32];
+    snprintf(folder, sizeof folder, P_tmpdir "/inherited-%d", getpid());
+    if (mkdir(folder, 0700) != 0)
         exit(1);
     snprintf(file_path, sizeof file_path, "%s/jit-%d.dump", folder, getpid());
     FILE *dump = fopen(file_path, "w+");

@@ -45,7 +45,7 @@ impl RuleSet {
         Ok(cached.1)
     }
 
-    /// The rule with an index; that of code without unwind information if there is none.
+    /// The rule at an index. If there is none, the rule of code without unwind information.
     pub(crate) fn get(&self, index: u16) -> Rule {
         self.rules.get_index(index.into()).copied().unwrap_or_default()
     }

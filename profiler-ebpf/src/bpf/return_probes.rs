@@ -145,8 +145,8 @@ fn first_instance(task: u64) -> u64 {
 /// A word of kernel memory; 0 where it cannot be read: then the helper fills its destination with zeros
 /// (`bpf_probe_read_kernel_common`, `kernel/trace/bpf_trace.c`).
 ///
-/// VERIFIER: without a branch. What follows would be verified twice for each word, and of an `Option`, LLVM leaves the number undefined
-/// where there is none: 6.1 follows a path on which it computes with what the register had before.
+/// VERIFIER: no branch and no `Option`. After a branch, the verifier checks the rest of the program twice for each word. For `None`, LLVM
+/// does not initialize the register of the number, and the verifier of Linux 6.1 rejects the arithmetic with it.
 #[inline(always)]
 fn word_at(base: u64, offset: u32) -> u64 {
     let mut word = MaybeUninit::<u64>::uninit();
