@@ -54,6 +54,8 @@ pub(super) struct EventBuffer {
     budget: MemoryBudget,
     memory: MemoryReservation,
     events: Vec<TimedEvent>,
+    /// Events whose threads are not looked up yet.
+    incoming: Vec<TimedEvent>,
     /// By their ids in the pid namespace of the process.
     threads: HashMap<u64, EventThread>,
     /// Ids of threads that were not looked up.
@@ -71,6 +73,7 @@ impl EventBuffer {
             memory: MemoryReservation::new(&budget),
             budget,
             events: Vec::new(),
+            incoming: Vec::new(),
             threads: HashMap::new(),
             new_threads: HashSet::new(),
             dropped_events: 0,
@@ -78,14 +81,14 @@ impl EventBuffer {
         }
     }
 
-    /// Adds an event, if it is one of those that were requested of its session.
+    /// Adds an event, if it is one of those that were requested of its session. It can be taken when its threads have been added.
     pub(super) fn add(&mut self, session: &EventSession, base: TimeBase, event: &Event<'_>) {
         match RuntimeEvent::decode(event) {
             Some(Ok(decoded)) if session.keeps(&event.kind.provider, &decoded) => {
                 let stack = if session.keeps_stacks() { event.stack.into() } else { Box::default() };
                 let (time_ns, thread) = (base.to_monotonic_ns(event.ticks), event.thread);
                 self.note_threads(thread, &decoded);
-                self.push(TimedEvent { time_ns, duration_ns: 0, thread, event: decoded, stack });
+                self.incoming.push(TimedEvent { time_ns, duration_ns: 0, thread, event: decoded, stack });
             }
             Some(Ok(_)) | None => {}
             Some(Err(_)) => self.malformed_events += 1,
@@ -97,14 +100,20 @@ impl EventBuffer {
         std::mem::take(&mut self.new_threads)
     }
 
-    /// Adds the threads that were found.
+    /// Adds the threads that were found of the events up to now.
     pub(super) fn add_threads(&mut self, threads: HashMap<u64, EventThread>) {
         self.threads.extend(threads);
+        for event in std::mem::take(&mut self.incoming) {
+            self.push(event);
+        }
     }
 
     /// The events up to the end of an interval, `CLOCK_MONOTONIC`: those that have ended, and if the interval is the last one,
     /// those that have begun. The others stay for the next interval.
     pub(super) fn take(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<CollectedEvent> {
+        if is_last {
+            self.add_threads(HashMap::new());
+        }
         let received = std::mem::take(&mut self.events);
         // The memory of what is taken is that of the profile from now on.
         self.memory = MemoryReservation::new(&self.budget);
@@ -205,9 +214,15 @@ mod tests {
             }
         }
 
+        /// Adds an event whose threads are not found.
+        fn add_whole(&mut self, id: u32, time_ns: u64, thread: u64, payload: &[u8]) {
+            self.add(id, time_ns, thread, payload);
+            self.buffer.add_threads(HashMap::new());
+        }
+
         fn collection(&mut self, begin_ns: u64, end_ns: u64) {
-            self.add(1, begin_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-            self.add(2, end_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0]);
+            self.add_whole(1, begin_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+            self.add_whole(2, end_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0]);
         }
 
         /// Kind, time and duration of the events that are taken.
@@ -232,12 +247,12 @@ mod tests {
     fn the_last_interval_has_what_has_begun_up_to_its_end() {
         let mut fixture = Fixture::new(&[EventSet::Collections]);
         fixture.collection(10, 30);
-        fixture.add(9, 15, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
-        fixture.add(9, 25, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+        fixture.add_whole(9, 15, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+        fixture.add_whole(9, 25, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
         // The end of the collection is known. The suspension of before is not ended, that of after does not count.
         assert_eq!(fixture.take(20, true), [(COLLECTION, 10, 20)]);
         let mut fixture = Fixture::new(&[EventSet::Collections]);
-        fixture.add(9, 15, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+        fixture.add_whole(9, 15, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
         assert_eq!(fixture.take(20, true), [(RuntimeEventKind::Suspension, 15, 5)]);
     }
 
@@ -245,8 +260,8 @@ mod tests {
     fn events_that_were_not_requested_are_not_kept() {
         let mut fixture = Fixture::new(&[EventSet::Exceptions]);
         fixture.collection(10, 30);
-        fixture.add(80, 10, 1, &[0; 32]);
-        fixture.add(80, 10, 1, &[1]);
+        fixture.add_whole(80, 10, 1, &[0; 32]);
+        fixture.add_whole(80, 10, 1, &[1]);
         let events = fixture.buffer.take(100, true);
         assert_eq!(events.len(), 1);
         assert_eq!((events[0].kind, &*events[0].stack), (RuntimeEventKind::Exception, &[0x10][..]));
@@ -262,6 +277,7 @@ mod tests {
         }
         let new = fixture.buffer.take_new_threads();
         assert_eq!(new, [5, 6, 7, 99].into());
+        assert!(fixture.buffer.take(20, false).is_empty(), "their threads are not known yet");
         let found = |id: u64| (id, EventThread { tid: 1_000 + id as u32, comm: format!("t{id}").into() });
         fixture.buffer.add_threads([found(5), found(6)].into());
         let mut events = fixture.buffer.take(20, true);
@@ -287,11 +303,11 @@ mod tests {
         while other_session.reserve(1 << 20) {}
         while other_session.reserve(1 << 10) {}
         for time_ns in 0..10 {
-            fixture.add(80, time_ns, 1, &payload);
+            fixture.add_whole(80, time_ns, 1, &payload);
         }
         assert_eq!((fixture.take(100, false).len(), fixture.buffer.dropped_events), (0, 10));
         drop(other_session);
-        fixture.add(80, 10, 1, &payload);
+        fixture.add_whole(80, 10, 1, &payload);
         assert_eq!((fixture.take(100, false).len(), fixture.buffer.dropped_events), (1, 10));
     }
 
@@ -299,7 +315,7 @@ mod tests {
     fn endless_events_and_threads_are_bounded() {
         let mut fixture = Fixture::new(&[EventSet::Exceptions]);
         for number in 0..MAX_EVENTS as u64 + 10 {
-            fixture.add(80, number, number, &[0; 32]);
+            fixture.add_whole(80, number, number, &[0; 32]);
         }
         assert!(fixture.buffer.take_new_threads().len() <= MAX_THREADS);
         assert_eq!(fixture.buffer.dropped_events, 10);

@@ -212,7 +212,7 @@ impl ListenerThread {
         let received = stream.session.connection.receive(bytes, Instant::now(), None)?;
         let Received::Bytes(count) = received else { return Ok(true) };
         let received = bytes.get(..count).unwrap_or_default();
-        let new_threads = {
+        let (result, new_threads) = {
             let mut buffer = lock(&self.buffer);
             let result = stream.feed(received, |base, event| {
                 if let Some(base) = base {
@@ -221,18 +221,16 @@ impl ListenerThread {
             });
             buffer.dropped_events += stream.decoder.dropped_events() - *dropped_events;
             *dropped_events = stream.decoder.dropped_events();
-            result?;
-            buffer.take_new_threads()
+            (result, buffer.take_new_threads())
         };
+        let found = self.threads.look_up(new_threads);
+        lock(&self.buffer).add_threads(found);
+        result?;
         if let Some(kept) = &self.kept {
             kept.append(received, stream.decoder.decoded_bytes());
             if stream.decoder.is_ended() {
                 kept.complete();
             }
-        }
-        if !new_threads.is_empty() {
-            let found = self.threads.look_up(new_threads);
-            lock(&self.buffer).add_threads(found);
         }
         Ok(stream.decoder.is_ended())
     }

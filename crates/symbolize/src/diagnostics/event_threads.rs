@@ -5,7 +5,7 @@ use std::{
     fs,
     path::Path,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::compilations::innermost_tid;
@@ -13,8 +13,8 @@ use crate::compilations::innermost_tid;
 /// Threads of a process that are kept, and read at once.
 pub(super) const MAX_THREADS: usize = 1 << 14;
 
-/// The least time between two readings of all threads.
-const SCAN_INTERVAL: Duration = Duration::from_millis(100);
+/// The pause after a reading of all threads, as a multiple of its time.
+const PAUSE_PER_SCAN: u32 = 10;
 
 /// A thread of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,25 +33,30 @@ pub(super) struct ThreadReader {
     /// Whether the process has the pid namespace of the profiler.
     shares_namespace: bool,
     next_scan: Option<Instant>,
+    /// Ids that are looked up in the next reading.
+    awaited: HashSet<u64>,
 }
 
 impl ThreadReader {
     /// A reader of a process, whose id in its innermost pid namespace is `namespace_pid`.
     pub(super) fn new(pid: u32, namespace_pid: u32) -> Self {
-        Self { pid, shares_namespace: pid == namespace_pid, next_scan: None }
+        Self { pid, shares_namespace: pid == namespace_pid, next_scan: None, awaited: HashSet::new() }
     }
 
-    /// The threads with these ids, those that are found.
+    /// The threads with these ids, those that are found. Where all threads have to be read, some are found by a later call.
     pub(super) fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
         if self.shares_namespace {
             return ids.into_iter().filter_map(|id| Some((id, self.thread_with(id)?))).collect();
         }
-        if ids.is_empty() || self.next_scan.is_some_and(|next| Instant::now() < next) {
+        self.awaited.extend(ids);
+        let begin = Instant::now();
+        if self.awaited.is_empty() || self.next_scan.is_some_and(|next| begin < next) {
             return HashMap::new();
         }
         let mut threads = self.scan();
-        self.next_scan = Some(Instant::now() + SCAN_INTERVAL);
-        threads.retain(|id, _| ids.contains(id));
+        self.next_scan = Some(Instant::now() + begin.elapsed() * PAUSE_PER_SCAN);
+        let awaited = std::mem::take(&mut self.awaited);
+        threads.retain(|id, _| awaited.contains(id));
         threads
     }
 
@@ -92,6 +97,8 @@ fn comm_of(status: &str) -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -104,14 +111,19 @@ mod tests {
             // As of a process in another namespace, all threads are read.
             let mut other = ThreadReader::new(pid, pid + 1);
             let scanned = other.look_up([u64::from(tid)].into());
-            let again = other.look_up([u64::from(tid)].into());
-            (tid, own, scanned, again)
+            other.next_scan = Some(Instant::now() + Duration::from_secs(3600));
+            let paused = other.look_up([u64::from(tid)].into());
+            other.next_scan = None;
+            let later = other.look_up(HashSet::new());
+            (tid, own, [scanned, later], paused)
         });
-        let (tid, own, scanned, again) = found.unwrap().join().unwrap();
+        let (tid, own, scanned, paused) = found.unwrap().join().unwrap();
         let expected = EventThread { tid, comm: "looked-up".into() };
         assert_eq!(own.get(&u64::from(tid)), Some(&expected));
-        assert_eq!(scanned.get(&u64::from(tid)), Some(&expected));
-        assert!(again.is_empty(), "the next reading is later");
+        for scanned in scanned {
+            assert_eq!(scanned.get(&u64::from(tid)), Some(&expected));
+        }
+        assert!(paused.is_empty(), "the next reading is later");
     }
 
     #[test]

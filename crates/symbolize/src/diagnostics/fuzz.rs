@@ -1,6 +1,7 @@
 //! Entry points of the fuzz targets for the diagnostics socket. Built with `--cfg fuzzing` only.
 
 use std::{
+    collections::HashMap,
     fmt::Debug,
     io,
     path::Path,
@@ -82,6 +83,7 @@ fn decode_runtime_events(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
             break;
         }
     }
+    buffer.add_threads(HashMap::new());
     let of_interval = format!("{:?}", buffer.take(u64::MAX / 2, false));
     let rest = format!("{:?}", buffer.take(u64::MAX, true));
     (buffer.malformed_events, buffer.dropped_events, of_interval, rest)
