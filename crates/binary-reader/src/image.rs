@@ -2,7 +2,7 @@
 //!
 //! If the owner truncates a mapped file, an access kills the reader with SIGBUS. A read only fails.
 
-use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
+use std::{fmt, fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use crate::error::ParseError;
 
@@ -11,6 +11,16 @@ const STRING_CHUNK_BYTES: u64 = 256;
 
 /// The longest string that is read. Compilers emit longer names, which no display can show.
 const MAX_STRING_BYTES: u64 = 64 << 10;
+
+/// Reads the bytes of an image from somewhere else than a file: from the memory of a process.
+pub trait ReadAt: fmt::Debug + Send + Sync {
+    /// Fills `buffer` with the bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when they cannot be read, [`ParseError::TooLarge`] when a limit is exceeded,
+    /// [`ParseError::TimedOut`] when the read did not end in time.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ParseError>;
+}
 
 /// A file, or the content of a file in memory.
 #[derive(Debug)]
@@ -29,6 +39,15 @@ pub enum Image {
     },
     /// Bytes in memory: the vDSO, or a decompressed file.
     Memory(Vec<u8>),
+    /// Bytes that another reader provides, or a part of them.
+    Reader {
+        /// The reader.
+        reader: Arc<dyn ReadAt>,
+        /// The offset of the image's first byte.
+        start: u64,
+        /// The number of bytes.
+        length: u64,
+    },
 }
 
 impl Image {
@@ -64,13 +83,17 @@ impl Image {
                 let part = part.and_then(|(from, to)| bytes.get(from..to)).ok_or(ParseError::Malformed)?;
                 Ok(Self::Memory(part.to_vec()))
             }
+            Self::Reader { reader, start, .. } => {
+                let start = start.checked_add(offset).ok_or(ParseError::Malformed)?;
+                Ok(Self::Reader { reader: Arc::clone(reader), start, length })
+            }
         }
     }
 
     /// The number of bytes.
     pub fn length(&self) -> u64 {
         match self {
-            Self::File { length, .. } => *length,
+            Self::File { length, .. } | Self::Reader { length, .. } => *length,
             Self::Memory(bytes) => bytes.len() as u64,
         }
     }
@@ -97,6 +120,13 @@ impl Image {
                 let end = start.checked_add(buffer.len()).ok_or(ParseError::Malformed)?;
                 buffer.copy_from_slice(bytes.get(start..end).ok_or(ParseError::Malformed)?);
                 Ok(())
+            }
+            Self::Reader { reader, start, length } => {
+                let end = offset.checked_add(buffer.len() as u64);
+                if end.is_none_or(|end| end > *length) {
+                    return Err(ParseError::Malformed);
+                }
+                reader.read_at(start.checked_add(offset).ok_or(ParseError::Malformed)?, buffer)
             }
         }
     }

@@ -22,7 +22,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `image` | [`Image`]: a file or bytes in memory |
+//! | `image` | [`Image`]: a file, bytes in memory, or another reader's bytes ([`ReadAt`]) |
 //! | `paged_image` | [`PagedImage`]: an image with a page cache; [`ByteRange`] |
 //! | `loaded_image` | [`LoadedImage`]: an image that is read by address; [`RelativeRelocation`] |
 //! | `cursor` | [`ByteCursor`]: fixed-size and compressed integers |
@@ -42,7 +42,7 @@ mod text;
 pub use budget::{WORK_PER_READ, WorkBudget};
 pub use cursor::ByteCursor;
 pub use error::ParseError;
-pub use image::Image;
+pub use image::{Image, ReadAt};
 pub use loaded_image::{LoadedImage, RelativeRelocation};
 pub use paged_image::{ByteRange, PagedImage};
 pub use segment::{Segment, SegmentLayout, elf_address};

@@ -8,6 +8,8 @@
 //! * Native code of a stripped runtime: [`call_tables`] reads the names of functions that managed code calls,
 //!   [`jit_helpers`] those of helpers that JIT code calls, and [`readytorun::RuntimeCells`] has the places of helpers that
 //!   precompiled code calls. [`stubs`] recognizes the code that a runtime generates, and [`calls`] decodes what calls lead to.
+//! * Metadata: [`metadata`] reads the tables of a module, [`signature`] decodes signatures, and [`type_spelling`] spells types as
+//!   the runtime's events do.
 //! * Names: [`managed`] normalizes the names of perf maps, jitdumps, events and images to one form, and converts them
 //!   to C# spelling.
 //!
@@ -101,7 +103,10 @@ pub mod calls;
 pub mod eventpipe;
 pub mod jit_helpers;
 pub mod managed;
+pub mod metadata;
 pub mod native_aot;
 pub mod pe;
 pub mod readytorun;
+pub mod signature;
 pub mod stubs;
+pub mod type_spelling;

@@ -36,6 +36,15 @@ struct Section {
     is_code: bool,
 }
 
+/// Where the bytes of sections are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// At their offsets in the file.
+    File,
+    /// At their addresses.
+    Loaded,
+}
+
 /// A range of the memory of an image (`IMAGE_DATA_DIRECTORY`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
@@ -71,6 +80,19 @@ impl Pe {
     /// # Errors
     /// [`ParseError`] when the file is no PE file or contradicts itself.
     pub fn read(image: &mut PagedImage) -> Result<Self, ParseError> {
+        Self::read_in_layout(image, Layout::File)
+    }
+
+    /// Parses the headers in the memory of a process, where a loader has put each section at its address. All ranges are
+    /// those of the memory then.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the image is no PE file or contradicts itself.
+    pub fn read_loaded(image: &mut PagedImage) -> Result<Self, ParseError> {
+        Self::read_in_layout(image, Layout::Loaded)
+    }
+
+    fn read_in_layout(image: &mut PagedImage, layout: Layout) -> Result<Self, ParseError> {
         let all = image.full_range();
         let at = u32::from_le_bytes(image.read_array(all.skip(0x3c)?)?);
         let header = all.skip(at.into())?;
@@ -84,7 +106,7 @@ impl Pe {
         fields.skip(12);
         let optional_bytes = u64::from(fields.u16()?);
         let optional = header.skip(COFF_HEADER_BYTES)?;
-        let sections = read_sections(image, optional.skip(optional_bytes)?, sections)?;
+        let sections = read_sections(image, optional.skip(optional_bytes)?, sections, layout)?;
         let mut pe = Self {
             sections,
             is_of_this_machine: machine == MACHINE,
@@ -191,28 +213,38 @@ impl Directory {
     }
 }
 
-fn read_sections(image: &mut PagedImage, table: ByteRange, count: u64) -> Result<Vec<Section>, ParseError> {
+fn read_sections(
+    image: &mut PagedImage,
+    table: ByteRange,
+    count: u64,
+    layout: Layout,
+) -> Result<Vec<Section>, ParseError> {
     if count > MAX_SECTIONS {
         return Err(ParseError::TooLarge);
     }
     let mut sections = Vec::new();
     for index in 0..count {
         let header: [u8; SECTION_BYTES as usize] = image.read_array(table.skip(index * SECTION_BYTES)?)?;
-        sections.push(Section::read(&header)?);
+        sections.push(Section::read(&header, layout)?);
     }
     Ok(sections)
 }
 
 impl Section {
-    fn read(header: &[u8]) -> Result<Self, ParseError> {
+    fn read(header: &[u8], layout: Layout) -> Result<Self, ParseError> {
         const IS_CODE: u32 = 0x20;
-        let mut fields = ByteCursor::new(header, 12);
+        let mut fields = ByteCursor::new(header, 8);
+        let memory_bytes = u64::from(fields.u32()?);
         let address = fields.u32()?;
         let file_bytes = u64::from(fields.u32()?);
-        let start = u64::from(fields.u32()?);
+        let file_start = u64::from(fields.u32()?);
+        let (start, bytes) = match layout {
+            Layout::File => (file_start, file_bytes),
+            Layout::Loaded => (u64::from(address), memory_bytes),
+        };
         fields.skip(12);
         let is_code = fields.u32()? & IS_CODE != 0;
-        Ok(Self { address, file: ByteRange { start, end: start + file_bytes }, is_code })
+        Ok(Self { address, file: ByteRange { start, end: start + bytes }, is_code })
     }
 }
 

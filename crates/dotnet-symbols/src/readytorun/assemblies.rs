@@ -10,12 +10,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_binary_reader::{ByteRange, PagedImage, ParseError};
 
-use super::{
-    AssemblyFiles, NameError,
-    assembly_location::AssemblyLocation,
+use super::{AssemblyFiles, NameError, assembly_location::AssemblyLocation};
+use crate::{
     metadata::{Metadata, Table},
+    pe::Pe,
 };
-use crate::pe::Pe;
 
 /// Assemblies that are opened for one image. The .NET frameworks have two hundred.
 const MAX_ASSEMBLIES: usize = 1024;

@@ -5,8 +5,8 @@ use profiler_binary_reader::{ByteCursor, ParseError};
 use super::{
     method_tables::MethodKey,
     native_format::{array_elements, hash_table_entries},
-    signature::InstanceSignature,
 };
+use crate::signature::InstanceSignature;
 
 /// The first function of each method, sorted. A method also has the functions up to the first one of the next method:
 /// each exception handler is a function.

@@ -1,9 +1,9 @@
 //! Lists all functions and methods of an image, for tests that compare them with a runtime.
 
 use super::{
-    AssemblyFiles, NameError, ReadyToRunModule, assemblies::OWN_ASSEMBLY, metadata::Table,
-    method_tables::MethodKey,
+    AssemblyFiles, NameError, ReadyToRunModule, assemblies::OWN_ASSEMBLY, method_tables::MethodKey,
 };
+use crate::metadata::Table;
 
 impl ReadyToRunModule {
     /// The address of each function of the image.

@@ -2,14 +2,17 @@
 
 use std::fmt::Write;
 
-use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage};
 
 use super::{
     AssemblyFiles, NameError,
     assemblies::{Assemblies, OWN_ASSEMBLY, OpenAssembly},
-    metadata::{Table, Token, TypeName},
     method_tables::MethodKey,
+};
+use crate::{
+    metadata::{Table, Token, TypeName},
     signature::{InstanceSignature, MAX_TYPES, MethodSignature, Type},
+    type_spelling::{TypeNames, push_arguments, push_full_name},
 };
 
 /// The assembly of the primitive types.
@@ -18,9 +21,6 @@ const CORE_LIBRARY: &str = "System.Private.CoreLib";
 /// Size of the largest instance signature that is read. Those of the runtime's libraries have less than a thousand
 /// bytes.
 const MAX_INSTANCE_BYTES: u64 = 4 << 10;
-
-/// Length of the longest name that is built. Nested generic types can have names of any length.
-const MAX_NAME_BYTES: usize = 16 << 10;
 
 /// Builds the names of the methods of one image.
 pub(super) struct MethodNamer<'a> {
@@ -90,9 +90,9 @@ impl MethodNamer<'_> {
         let signature = MethodSignature::read(&mut ByteCursor::new(signature, 0))?;
         let mut name = self.assembly_name(owner)?;
         name.push('!');
-        self.push_full_name(&mut name, owner)?;
+        push_full_name(self, &mut name, owner)?;
         let _ = write!(name, ".{method}");
-        self.push_arguments(&mut name, &signature)?;
+        push_arguments(self, &mut name, &signature)?;
         Ok(name)
     }
 
@@ -106,129 +106,18 @@ impl MethodNamer<'_> {
             _ => Ok(self.assembly(None)?.name.to_owned()),
         }
     }
+}
 
-    /// Appends the full name of a type: `Namespace.Outer+Inner[System.Int32]`.
-    fn push_full_name(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
-        check_length(out)?;
-        match of {
-            Type::Primitive(primitive) => out.push_str(primitive.name),
-            Type::Named { token, module, .. } => {
-                let name = self.type_name(*token, *module)?;
-                push_qualified_name(out, &name);
-            }
-            Type::Generic { definition, arguments } => {
-                self.push_full_name(out, definition)?;
-                self.push_list(out, ['[', ']'], arguments, Self::push_full_name)?;
-            }
-            Type::Parameter { of_method, number } => push_parameter(out, *of_method, *number),
-            Type::Pointer(to) => {
-                self.push_full_name(out, to)?;
-                out.push('*');
-            }
-            Type::Reference(to) => {
-                self.push_full_name(out, to)?;
-                out.push('&');
-            }
-            Type::Array(element, Some(1)) => {
-                self.push_full_name(out, element)?;
-                out.push_str("[*]");
-            }
-            Type::Array(element, rank) => {
-                self.push_full_name(out, element)?;
-                push_dimensions(out, *rank);
-            }
-            Type::Modified { of, .. } => self.push_full_name(out, of)?,
-            Type::Function(function) => {
-                self.push_full_name(out, &function.result)?;
-                out.push('(');
-                for (index, of) in function.arguments.iter().enumerate() {
-                    out.push_str(if index > 0 { ", " } else { "" });
-                    self.push_full_name(out, of)?;
-                }
-                out.push(')');
-            }
-        }
-        Ok(())
-    }
-
-    fn push_arguments(&mut self, out: &mut String, signature: &MethodSignature) -> Result<(), NameError> {
-        self.push_list(out, ['(', ')'], &signature.arguments, Self::push_argument)
-    }
-
-    /// Appends a type as in the argument lists of the runtime's events: `value class Inner<int32>`.
-    fn push_argument(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
-        check_length(out)?;
-        match of {
-            Type::Primitive(primitive) => out.push_str(primitive.spelling),
-            Type::Named { is_value, token, module } => {
-                out.push_str(if *is_value { "value class " } else { "class " });
-                let name = self.type_name(*token, *module)?;
-                push_short_name(out, &name);
-            }
-            Type::Generic { definition, arguments } => {
-                self.push_argument(out, definition)?;
-                self.push_list(out, ['<', '>'], arguments, Self::push_argument)?;
-            }
-            Type::Parameter { of_method, number } => push_parameter(out, *of_method, *number),
-            Type::Pointer(to) => {
-                self.push_argument(out, to)?;
-                out.push('*');
-            }
-            Type::Reference(to) => {
-                self.push_argument(out, to)?;
-                out.push('&');
-            }
-            Type::Array(element, rank) => {
-                self.push_argument(out, element)?;
-                push_dimensions(out, *rank);
-            }
-            Type::Modified { required, modifier, of } => {
-                out.push_str(if *required { "required_modifier " } else { "optional_modifier " });
-                self.push_modifier(out, *modifier)?;
-                out.push(' ');
-                self.push_argument(out, of)?;
-            }
-            Type::Function(function) => {
-                let this = if function.is_instance { "instance " } else { "" };
-                let _ = write!(out, "fnptr {this}{}", function.convention);
-                self.push_argument(out, &function.result)?;
-                self.push_arguments(out, function)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn push_modifier(&mut self, out: &mut String, modifier: Token) -> Result<(), NameError> {
-        if modifier.table == Table::TypeSpec {
-            let of = self.type_of(modifier)?;
-            return self.push_argument(out, &of);
-        }
-        let name = self.type_name(modifier, None)?;
-        push_short_name(out, &name);
-        Ok(())
-    }
-
-    fn push_list(
-        &mut self,
-        out: &mut String,
-        [open, close]: [char; 2],
-        types: &[Type],
-        push: fn(&mut Self, &mut String, &Type) -> Result<(), NameError>,
-    ) -> Result<(), NameError> {
-        out.push(open);
-        for (index, of) in types.iter().enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            push(self, out, of)?;
-        }
-        out.push(close);
-        Ok(())
-    }
+impl TypeNames for MethodNamer<'_> {
+    type Error = NameError;
 
     fn type_name(&mut self, token: Token, module: Option<u32>) -> Result<TypeName, NameError> {
         let OpenAssembly { image, metadata, .. } = self.assembly(module)?;
         Ok(metadata.type_name(image, token)?)
+    }
+
+    fn type_specification(&mut self, row: u32) -> Result<Type, NameError> {
+        self.type_of(Token { table: Table::TypeSpec, row })
     }
 }
 
@@ -238,34 +127,4 @@ fn generic_definition(of: &Type) -> &Type {
         Type::Generic { definition, .. } => definition,
         plain => plain,
     }
-}
-
-fn push_qualified_name(out: &mut String, name: &TypeName) {
-    if !name.namespace.is_empty() {
-        let _ = write!(out, "{}.", name.namespace);
-    }
-    out.push_str(&name.nested.join("+"));
-}
-
-/// Appends the name without the enclosing types.
-fn push_short_name(out: &mut String, name: &TypeName) {
-    if name.nested.len() == 1 && !name.namespace.is_empty() {
-        let _ = write!(out, "{}.", name.namespace);
-    }
-    out.push_str(name.nested.last().map_or("", String::as_str));
-}
-
-fn push_parameter(out: &mut String, of_method: bool, number: u32) {
-    let _ = write!(out, "{}{number}", if of_method { "!!" } else { "!" });
-}
-
-fn push_dimensions(out: &mut String, rank: Option<u32>) {
-    let commas = rank.map_or(0, |rank| rank.saturating_sub(1));
-    out.push('[');
-    out.extend((0..commas).map(|_| ','));
-    out.push(']');
-}
-
-fn check_length(name: &str) -> Result<(), NameError> {
-    if name.len() > MAX_NAME_BYTES { Err(NameError::ParseError(ParseError::TooLarge)) } else { Ok(()) }
 }

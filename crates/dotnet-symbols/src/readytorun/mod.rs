@@ -6,7 +6,7 @@
 //! address of the image
 //!   | method_tables, entry_points, native_format
 //! method: row of the metadata, or instance signature
-//!   | method_namer: signature, metadata          (assemblies, assembly_location: other assemblies)
+//!   | method_namer: type_spelling             (assemblies, assembly_location: other assemblies)
 //! name
 //! ```
 
@@ -17,11 +17,9 @@ mod entry_points;
 mod helper_cells;
 #[cfg(feature = "testing")]
 mod inspection;
-mod metadata;
 mod method_namer;
 mod method_tables;
 mod native_format;
-mod signature;
 
 use std::{path::Path, sync::Arc};
 

@@ -3,16 +3,26 @@
 /// The tables that names need, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(in super::super) enum Table {
+pub enum Table {
+    /// The module itself.
     Module = 0x00,
+    /// Types of other modules.
     TypeRef = 0x01,
+    /// Types that the module defines.
     TypeDef = 0x02,
+    /// Methods that the module defines.
     MethodDef = 0x06,
+    /// Methods and fields of other modules or of generic instances.
     MemberRef = 0x0a,
+    /// Other modules.
     ModuleRef = 0x1a,
+    /// Constructed types.
     TypeSpec = 0x1b,
+    /// The assembly, if the module has its manifest.
     Assembly = 0x20,
+    /// Other assemblies.
     AssemblyRef = 0x23,
+    /// The enclosing type of each nested type.
     NestedClass = 0x29,
 }
 
@@ -99,15 +109,16 @@ pub(super) const TABLES: [&[Column]; 0x2a] = [
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Token {
-    pub(in super::super) table: Table,
-    /// From 1.
-    pub(in super::super) row: u32,
+pub struct Token {
+    /// The table.
+    pub table: Table,
+    /// The number of the row, from 1.
+    pub row: u32,
 }
 
 impl Token {
     /// Decodes an index as in signatures (`TypeDefOrRef`).
-    pub(in super::super) fn from_type_def_or_ref(coded: u32) -> Option<Self> {
+    pub fn from_type_def_or_ref(coded: u32) -> Option<Self> {
         Self::from_coded_index(TYPE_DEF_OR_REF, coded)
     }
 

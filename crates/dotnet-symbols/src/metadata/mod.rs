@@ -5,7 +5,7 @@ mod tables;
 
 use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError, text_of};
 
-pub(super) use self::schema::{Table, Token};
+pub use self::schema::{Table, Token};
 use self::{
     schema::{MEMBER_REF_PARENT, RESOLUTION_SCOPE},
     tables::MetadataTables,
@@ -28,7 +28,7 @@ const MAX_STREAMS: u16 = 16;
 
 /// The tables and heaps of a module.
 #[derive(Clone, Debug)]
-pub(super) struct Metadata {
+pub struct Metadata {
     tables: MetadataTables,
     strings: ByteRange,
     blobs: ByteRange,
@@ -37,15 +37,19 @@ pub(super) struct Metadata {
 
 /// The name of a type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TypeName {
+pub struct TypeName {
     /// The namespace of the outermost type.
-    pub(super) namespace: String,
+    pub namespace: String,
     /// The enclosing types and the type itself, outermost first.
-    pub(super) nested: Vec<String>,
+    pub nested: Vec<String>,
 }
 
 impl Metadata {
-    pub(super) fn read(image: &mut PagedImage, root: ByteRange) -> Result<Self, ParseError> {
+    /// Reads the metadata root and the headers of the tables at `root`.
+    ///
+    /// # Errors
+    /// [`ParseError`] when they contradict themselves, or the image cannot be read.
+    pub fn read(image: &mut PagedImage, root: ByteRange) -> Result<Self, ParseError> {
         let bytes = image.read_up_to(root, MAX_ROOT_BYTES)?;
         let mut header = ByteCursor::new(&bytes, 0);
         if header.array()? != *b"BSJB" {
@@ -72,17 +76,23 @@ impl Metadata {
     }
 
     /// The number of rows of a table.
-    pub(super) fn rows(&self, table: Table) -> u32 {
+    pub fn rows(&self, table: Table) -> u32 {
         self.tables.rows(table)
     }
 
     /// The name of the assembly of the module.
-    pub(super) fn assembly_name(&self, image: &mut PagedImage) -> Result<String, ParseError> {
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn assembly_name(&self, image: &mut PagedImage) -> Result<String, ParseError> {
         self.string(image, Table::Assembly, 1, 7)
     }
 
     /// The name in a row of the table `AssemblyRef`.
-    pub(super) fn referenced_assembly_name(
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn referenced_assembly_name(
         &self,
         image: &mut PagedImage,
         row: u32,
@@ -91,26 +101,56 @@ impl Metadata {
     }
 
     /// The module version id, which is unique to each build.
-    pub(super) fn mvid(&self, image: &mut PagedImage) -> Result<[u8; 16], ParseError> {
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn mvid(&self, image: &mut PagedImage) -> Result<[u8; 16], ParseError> {
+        let range = self.mvid_range(image)?;
+        image.read_array(range)
+    }
+
+    /// Where the module version id is in the image.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn mvid_range(&self, image: &mut PagedImage) -> Result<ByteRange, ParseError> {
         let number =
             self.tables.cell(image, Table::Module, 1, 2)?.checked_sub(1).ok_or(ParseError::Malformed)?;
-        image.read_array(self.guids.skip(u64::from(number) * 16)?)
+        self.guids.skip(u64::from(number) * 16)?.prefix(16)
     }
 
     /// Name, declaring type and signature of a method that the module defines.
-    pub(super) fn method_definition(
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn method_definition(
         &self,
         image: &mut PagedImage,
         row: u32,
     ) -> Result<(String, Token, Vec<u8>), ParseError> {
-        let name = self.string(image, Table::MethodDef, row, 3)?;
-        let signature = self.blob(image, Table::MethodDef, row, 4)?;
+        let (name, signature) = self.method_name_and_signature(image, row)?;
         let owner = self.tables.rows_up_to(image, Table::TypeDef, 5, row)?;
         Ok((name, Token { table: Table::TypeDef, row: owner }, signature))
     }
 
+    /// Name and signature of a method that the module defines.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn method_name_and_signature(
+        &self,
+        image: &mut PagedImage,
+        row: u32,
+    ) -> Result<(String, Vec<u8>), ParseError> {
+        let name = self.string(image, Table::MethodDef, row, 3)?;
+        Ok((name, self.blob(image, Table::MethodDef, row, 4)?))
+    }
+
     /// Name, declaring type and signature of a method that the module refers to.
-    pub(super) fn member_reference(
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn member_reference(
         &self,
         image: &mut PagedImage,
         row: u32,
@@ -126,12 +166,18 @@ impl Metadata {
     }
 
     /// The signature in a row of the table `TypeSpec`.
-    pub(super) fn type_specification(&self, image: &mut PagedImage, row: u32) -> Result<Vec<u8>, ParseError> {
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn type_specification(&self, image: &mut PagedImage, row: u32) -> Result<Vec<u8>, ParseError> {
         self.blob(image, Table::TypeSpec, row, 0)
     }
 
     /// The name of a type that the module defines or refers to.
-    pub(super) fn type_name(&self, image: &mut PagedImage, token: Token) -> Result<TypeName, ParseError> {
+    ///
+    /// # Errors
+    /// [`ParseError`] when a row is malformed or missing, or types are nested without end.
+    pub fn type_name(&self, image: &mut PagedImage, token: Token) -> Result<TypeName, ParseError> {
         let mut name = TypeName::default();
         let mut token = token;
         while name.nested.len() < MAX_NESTING {
@@ -154,7 +200,10 @@ impl Metadata {
     }
 
     /// The name of the assembly that defines a type. `None` is a type of the module itself.
-    pub(super) fn defining_assembly(
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn defining_assembly(
         &self,
         image: &mut PagedImage,
         reference: Token,

@@ -2,77 +2,97 @@
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
-use super::metadata::{Table, Token};
+use crate::metadata::{Table, Token};
 
 /// Types per signature, nested ones included.
-pub(super) const MAX_TYPES: u32 = 1000;
+pub(crate) const MAX_TYPES: u32 = 1000;
 
 /// Levels of types within types. Compilers emit at most a dozen.
 const MAX_DEPTH: u32 = 64;
 
 /// A type in a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub enum Type {
+    /// A type with an element type code of its own.
     Primitive(PrimitiveType),
-    /// A class or a value type. `module` is the index of its assembly, if it is not that of the signature.
+    /// A class or a value type.
     Named {
+        /// Whether it is a value type.
         is_value: bool,
+        /// Its row.
         token: Token,
+        /// The index of its module, if it is not that of the signature.
         module: Option<u32>,
     },
+    /// An instance of a generic type.
     Generic {
+        /// The generic type.
         definition: Box<Type>,
+        /// Its type arguments, with those of enclosing types.
         arguments: Vec<Type>,
     },
     /// A parameter of the generic type or of the generic method.
     Parameter {
+        /// Whether it is a parameter of the method.
         of_method: bool,
+        /// Its number, from 0.
         number: u32,
     },
+    /// An unmanaged pointer.
     Pointer(Box<Type>),
+    /// A reference (`ref`).
     Reference(Box<Type>),
     /// An array with its rank, or a vector.
     Array(Box<Type>, Option<u32>),
+    /// A function pointer.
     Function(Box<MethodSignature>),
+    /// A type with a custom modifier.
     Modified {
+        /// Whether the modifier is required.
         required: bool,
-        modifier: Token,
+        /// The row of the modifier; `None` for the address of a type in the runtime.
+        modifier: Option<Token>,
+        /// The type that is modified.
         of: Box<Type>,
     },
+    /// The address of a type in the runtime, in signatures that the runtime itself makes.
+    RuntimeType,
 }
 
 /// A type with an element type code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PrimitiveType {
+pub struct PrimitiveType {
     /// As in the argument lists of events.
-    pub(super) spelling: &'static str,
+    pub spelling: &'static str,
     /// The full name.
-    pub(super) name: &'static str,
+    pub name: &'static str,
 }
 
 /// The signature of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MethodSignature {
+pub struct MethodSignature {
     /// The calling convention as events have it, each word with a space after it; empty for the managed one.
-    pub(super) convention: &'static str,
+    pub convention: &'static str,
     /// Whether the first argument, `this`, is not among the arguments.
-    pub(super) is_instance: bool,
-    pub(super) result: Type,
-    pub(super) arguments: Vec<Type>,
+    pub is_instance: bool,
+    /// The type of the result.
+    pub result: Type,
+    /// The types of the arguments.
+    pub arguments: Vec<Type>,
 }
 
 /// The signature of an instance of a generic method, or of a method of a generic type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InstanceSignature {
+pub(crate) struct InstanceSignature {
     /// The index of the assembly of the tokens, if it is not the image's own.
-    pub(super) module: Option<u32>,
-    pub(super) owner: Option<Type>,
-    pub(super) method: Token,
+    pub(crate) module: Option<u32>,
+    pub(crate) owner: Option<Type>,
+    pub(crate) method: Token,
 }
 
 impl InstanceSignature {
     /// Decodes a signature. Subtracts the number of its types from `types_left`.
-    pub(super) fn read(bytes: &mut ByteCursor<'_>, types_left: &mut u32) -> Result<Self, ParseError> {
+    pub(crate) fn read(bytes: &mut ByteCursor<'_>, types_left: &mut u32) -> Result<Self, ParseError> {
         const METHOD_INSTANTIATION: u32 = 0x04;
         const MEMBER_REFERENCE: u32 = 0x10;
         const OWNER: u32 = 0x40;
@@ -93,13 +113,21 @@ impl InstanceSignature {
 }
 
 impl MethodSignature {
-    pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
+    /// Decodes the signature of a method.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when it is no such signature, [`ParseError::TooLarge`] when it has too many types.
+    pub fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         SignatureReader { bytes, types_left: &mut { MAX_TYPES } }.read_method(MAX_DEPTH)
     }
 }
 
 impl Type {
-    pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
+    /// Decodes the signature of a type.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when it is no such signature, [`ParseError::TooLarge`] when it has too many types.
+    pub fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         SignatureReader { bytes, types_left: &mut { MAX_TYPES } }.read_type(MAX_DEPTH)
     }
 }
@@ -128,7 +156,17 @@ impl SignatureReader<'_, '_> {
             0x1d => Type::Array(self.read_boxed(depth)?, None),
             0x1f | 0x20 => {
                 let modifier = self.read_token()?;
-                Type::Modified { required: kind == 0x1f, modifier, of: self.read_boxed(depth)? }
+                Type::Modified { required: kind == 0x1f, modifier: Some(modifier), of: self.read_boxed(depth)? }
+            }
+            // ELEMENT_TYPE_INTERNAL and ELEMENT_TYPE_CMOD_INTERNAL (dotnet/runtime, inc/corhdr.h): the address of a type.
+            0x21 => {
+                self.bytes.u64()?;
+                Type::RuntimeType
+            }
+            0x22 => {
+                let required = self.bytes.u8()? != 0;
+                self.bytes.u64()?;
+                Type::Modified { required, modifier: None, of: self.read_boxed(depth)? }
             }
             // A value type in its native layout (0x3d) or a pinned variable (0x45): the type itself follows.
             0x3d | 0x45 => self.read_type(depth)?,
