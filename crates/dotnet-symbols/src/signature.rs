@@ -156,7 +156,11 @@ impl SignatureReader<'_, '_> {
             0x1d => Type::Array(self.read_boxed(depth)?, None),
             0x1f | 0x20 => {
                 let modifier = self.read_token()?;
-                Type::Modified { required: kind == 0x1f, modifier: Some(modifier), of: self.read_boxed(depth)? }
+                Type::Modified {
+                    required: kind == 0x1f,
+                    modifier: Some(modifier),
+                    of: self.read_boxed(depth)?,
+                }
             }
             // ELEMENT_TYPE_INTERNAL and ELEMENT_TYPE_CMOD_INTERNAL (dotnet/runtime, inc/corhdr.h): the address of a type.
             0x21 => {

@@ -6,6 +6,7 @@ use object::{
     pod,
 };
 
+use profiler_addresses::ElfAddress;
 use profiler_binary_reader::ParseError;
 
 use crate::{elf::Elf, gnu_hash::GnuHashTable, header::LE};
@@ -19,16 +20,35 @@ impl Elf {
     /// # Errors
     /// When the dynamic symbol table is malformed.
     pub fn find_exports<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
+        let mut wanted = wanted.to_vec();
+        let addresses = self.exported_addresses(&wanted)?;
+        let mut is_exported = addresses.iter().map(Option::is_some);
+        wanted.retain(|_| is_exported.next().unwrap_or(false));
+        Ok(wanted)
+    }
+
+    /// Returns the address of each exported symbol of these names; `None` where the file does not export it.
+    ///
+    /// # Errors
+    /// When the dynamic symbol table is malformed.
+    pub fn find_exported_addresses<const N: usize>(
+        &self,
+        wanted: [&str; N],
+    ) -> Result<[Option<ElfAddress>; N], ParseError> {
+        let found = self.exported_addresses(&wanted)?;
+        Ok(std::array::from_fn(|index| found.get(index).copied().flatten()))
+    }
+
+    fn exported_addresses(&self, wanted: &[&str]) -> Result<Vec<Option<ElfAddress>>, ParseError> {
+        let mut found = vec![None; wanted.len()];
         let sections = self.sections()?;
         let Some(table) = sections.find_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {
-            return Ok(Vec::new());
+            return Ok(found);
         };
-        let mut wanted = wanted.to_vec();
         if let Some(hashes) = GnuHashTable::read(self.image(), &sections)? {
             // Most files export none of them. The tables of a large library have megabytes.
-            wanted.retain(|name| hashes.contains_hash_of(name).unwrap_or(true));
-            if wanted.is_empty() {
-                return Ok(wanted);
+            if !wanted.iter().any(|name| hashes.contains_hash_of(name).unwrap_or(true)) {
+                return Ok(found);
             }
         }
         let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
@@ -40,14 +60,16 @@ impl Elf {
         )
         .map_err(|()| ParseError::Malformed)?;
         let defined = symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != elf::SHN_UNDEF);
-        let names: Vec<_> =
-            defined.filter_map(|symbol| strings.get(symbol.st_name.get(LE) as usize..)).collect();
         let is_name = |tail: &[u8], name: &str| {
             tail.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
         };
-        let is_exported = |name: &&str| names.iter().any(|tail| is_name(tail, name));
-        wanted.retain(is_exported);
-        Ok(wanted)
+        for symbol in defined {
+            let Some(tail) = strings.get(symbol.st_name.get(LE) as usize..) else { continue };
+            if let Some(index) = wanted.iter().position(|name| is_name(tail, name)) {
+                found[index].get_or_insert(ElfAddress(symbol.st_value.get(LE)));
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -67,7 +89,10 @@ mod tests {
         let symbols = [function("runtime_start", 0x1000, 8), function("other", 0x1010, 8)];
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols);
         let wanted = ["other", "runtime", "runtime_start", "runtime_started"];
-        assert_eq!(find_exports(file, &wanted), Ok(vec!["other", "runtime_start"]));
+        assert_eq!(find_exports(file.clone(), &wanted), Ok(vec!["other", "runtime_start"]));
+        let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
+        let addresses = elf.find_exported_addresses(["other", "runtime", "runtime_start"]);
+        assert_eq!(addresses, Ok([Some(ElfAddress(0x1010)), None, Some(ElfAddress(0x1000))]));
         let own = TestFile::with_code().symbols(elf::SHT_SYMTAB, &symbols);
         assert_eq!(find_exports(own, &wanted), Ok(Vec::new()));
     }

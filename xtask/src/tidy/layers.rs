@@ -17,9 +17,10 @@ const SYSTEM_CALLS: [&str; 2] = ["/src/sys/", "/src/sys.rs"];
 const PLAIN_BYTES: &str = "profiler/src/sampler/ebpf/pod.rs";
 
 /// Folders of pure code, whose results depend on arguments alone: it opens no file by path and reads no clock.
-const PURE_FOLDERS: [&str; 16] = [
+const PURE_FOLDERS: [&str; 17] = [
     "crates/addresses/",
     "crates/binary-reader/",
+    "crates/dotnet-runtime/",
     "crates/dotnet-symbols/",
     "crates/elf-symbols/",
     "crates/findings/",

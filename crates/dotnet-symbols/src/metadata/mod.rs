@@ -88,15 +88,19 @@ impl Metadata {
         self.string(image, Table::Assembly, 1, 7)
     }
 
+    /// The name of the module, which is that of its file.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the row is malformed or missing.
+    pub fn module_name(&self, image: &mut PagedImage) -> Result<String, ParseError> {
+        self.string(image, Table::Module, 1, 1)
+    }
+
     /// The name in a row of the table `AssemblyRef`.
     ///
     /// # Errors
     /// [`ParseError`] when the row is malformed or missing.
-    pub fn referenced_assembly_name(
-        &self,
-        image: &mut PagedImage,
-        row: u32,
-    ) -> Result<String, ParseError> {
+    pub fn referenced_assembly_name(&self, image: &mut PagedImage, row: u32) -> Result<String, ParseError> {
         self.string(image, Table::AssemblyRef, row, 6)
     }
 

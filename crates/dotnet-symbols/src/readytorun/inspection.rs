@@ -1,8 +1,6 @@
 //! Lists all functions and methods of an image, for tests that compare them with a runtime.
 
-use super::{
-    AssemblyFiles, NameError, ReadyToRunModule, assemblies::OWN_ASSEMBLY, method_tables::MethodKey,
-};
+use super::{AssemblyFiles, NameError, ReadyToRunModule, assemblies::OWN_ASSEMBLY, method_tables::MethodKey};
 use crate::metadata::Table;
 
 impl ReadyToRunModule {

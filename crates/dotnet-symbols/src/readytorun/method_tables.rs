@@ -119,6 +119,16 @@ impl MethodTables {
         Ok(self.entry_points.method_of(self.hot_function(function)).map(CodeOwner::Method))
     }
 
+    /// The first address of the function at an address, and the address after its last one.
+    pub(super) fn function_containing(
+        &self,
+        image: &mut PagedImage,
+        address: u32,
+    ) -> Result<Option<(u32, u32)>, ParseError> {
+        let function = self.function_at(image, address)?;
+        function.map(|function| self.function_range(image, function)).transpose()
+    }
+
     /// The index of the function at an address. The functions are sorted by address.
     fn function_at(&self, image: &mut PagedImage, address: u32) -> Result<Option<u32>, ParseError> {
         let (mut from, mut to) = (0, (self.functions.len() / FUNCTION_BYTES) as u32);

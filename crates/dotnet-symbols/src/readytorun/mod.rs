@@ -21,7 +21,7 @@ mod method_namer;
 mod method_tables;
 mod native_format;
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, PagedImage, ParseError, WorkBudget};
@@ -110,6 +110,20 @@ impl ReadyToRunModule {
         Ok(Self { image, pe, location, code: None })
     }
 
+    /// As [`open`](Self::open), for an image in the memory of a process, where each section is at its address.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_loaded(
+        image: Image,
+        location: AssemblyLocation,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, NameError> {
+        let mut image = PagedImage::new(image, Arc::clone(budget))?;
+        let pe = Pe::read_loaded(&mut image)?;
+        Ok(Self { image, pe, location, code: None })
+    }
+
     /// Whether the image has the code of several assemblies.
     pub fn is_composite(&self) -> bool {
         self.pe.is_composite
@@ -134,6 +148,22 @@ impl ReadyToRunModule {
     ) -> Result<ManagedName<'static>, NameError> {
         let (code, image) = self.code()?;
         code.symbolize(image, address, files)
+    }
+
+    /// The addresses of the function at an address of the image: a method, a part of one, or one of its exception handlers.
+    ///
+    /// # Errors
+    /// [`NameError`] when no function is at the address, or the image cannot be read.
+    pub fn function_range(&mut self, address: ElfAddress) -> Result<Range<ElfAddress>, NameError> {
+        let (code, image) = self.code()?;
+        let address = u32::try_from(address.0).map_err(|_| NameError::NoMethod)?;
+        let (start, end) = code.tables.function_containing(image, address)?.ok_or(NameError::NoMethod)?;
+        Ok(ElfAddress(start.into())..ElfAddress(end.into()))
+    }
+
+    /// The number of bytes of the image that are in memory.
+    pub fn cached_bytes(&self) -> usize {
+        self.image.cached_bytes()
     }
 
     /// Reads where the runtime puts the addresses of its helpers and allocators; empty for an image without precompiled code

@@ -1,0 +1,128 @@
+//! Reads the header of a method's code, and checks that an address is within the method.
+//!
+//! In front of each method is a pointer to its header (`RealCodeHeader`), or a small number: the kind of a stub. The header has
+//! the method, and a `RUNTIME_FUNCTION` of the Windows x64 ABI for the method and for each of its exception handlers. Only
+//! they tell where code ends: the nibble map has starts alone.
+//!
+//! Source: dotnet/runtime, `vm/codeman.h` (`CodeHeader`); Microsoft, "x64 exception handling", `RUNTIME_FUNCTION` and
+//! `UNWIND_INFO`.
+
+use crate::{
+    code_ranges::CodeRange, error::LookupError, layout::CodeLayout, memory::LimitedMemory, nibble_map,
+};
+
+/// Functions of one method: itself and its exception handlers.
+const MAX_FUNCTIONS: u32 = 4_096;
+
+/// The size of a `RUNTIME_FUNCTION`: begin, end and unwind information, each relative to the begin of the code range.
+const FUNCTION_BYTES: usize = 12;
+
+/// What is at an address of a code heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CodeBlock {
+    /// A stub, whose size is not known.
+    Stub,
+    /// The code of a method.
+    Method(MethodHeader),
+}
+
+/// The code of a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MethodHeader {
+    /// The first address of the code.
+    pub(crate) start: u64,
+    /// The address behind the code of the last function.
+    pub(crate) end: u64,
+    /// The address of the `MethodDesc`.
+    pub(crate) method: u64,
+    /// The address of the header, and its functions: they change when the code is replaced.
+    header: u64,
+    functions: Vec<u8>,
+}
+
+/// Finds the method or stub at an address of a code heap.
+///
+/// # Errors
+/// [`LookupError::NoMethod`] when the address is in neither; other errors when the heap cannot be read.
+pub(crate) fn find_code(
+    memory: &LimitedMemory,
+    layout: &CodeLayout,
+    range: &CodeRange,
+    heap: u64,
+    address: u64,
+) -> Result<CodeBlock, LookupError> {
+    let base = memory.u64(heap.wrapping_add(layout.heap_map_base))?;
+    let map = memory.u64(heap.wrapping_add(layout.heap_header_map))?;
+    let distance = address.checked_sub(base).ok_or(LookupError::Malformed("code heap"))?;
+    let start = nibble_map::find_start(layout.nibble_map, distance, |offset, into| {
+        Ok(memory.read_into(map.wrapping_add(offset), into)?)
+    })?;
+    let start = base.checked_add(start).filter(|start| *start <= address && *start >= range.begin);
+    let start = start.ok_or(LookupError::Malformed("map of methods"))?;
+    let header = memory.u64(start.wrapping_sub(8))?;
+    if header <= layout.last_stub_kind {
+        return Ok(CodeBlock::Stub);
+    }
+    read_header(memory, layout, range, Place { start, header, address }).map(CodeBlock::Method)
+}
+
+/// Where code begins, where its header is, and the address that is looked up.
+struct Place {
+    start: u64,
+    header: u64,
+    address: u64,
+}
+
+fn read_header(
+    memory: &LimitedMemory,
+    layout: &CodeLayout,
+    range: &CodeRange,
+    place: Place,
+) -> Result<MethodHeader, LookupError> {
+    let Place { start, header, address } = place;
+    if layout.runtime_function_bytes != FUNCTION_BYTES as u64 {
+        return Err(LookupError::Malformed("table of functions"));
+    }
+    let method = memory.u64(header.wrapping_add(layout.header_method))?;
+    let count = memory.u32(header.wrapping_add(layout.header_unwind_count))?;
+    if count > MAX_FUNCTIONS {
+        return Err(LookupError::TooLarge("table of functions"));
+    }
+    let functions =
+        memory.bytes(header.wrapping_add(layout.header_unwind_infos), count as usize * FUNCTION_BYTES)?;
+    let mut end = start;
+    let mut contains_address = false;
+    for function in functions.as_chunks::<FUNCTION_BYTES>().0 {
+        let [function_begin, function_end, unwind_info] = words(function);
+        let function_begin = range.begin.saturating_add(function_begin.into());
+        let function_end = range.begin.saturating_add(function_end.into());
+        // The functions of a method follow each other, the first one from the start of its code on.
+        let is_in_order = if end == start { function_begin == start } else { function_begin >= end };
+        if !is_in_order || function_end <= function_begin || function_end > range.end {
+            return Err(LookupError::Malformed("table of functions"));
+        }
+        if (function_begin..function_end).contains(&address) {
+            check_unwind_info(memory, range.begin.saturating_add(unwind_info.into()))?;
+            contains_address = true;
+        }
+        end = function_end;
+    }
+    if !contains_address {
+        return Err(LookupError::NoMethod);
+    }
+    Ok(MethodHeader { start, end, method, header, functions })
+}
+
+/// Checks that a function has unwind information: code that is freed and reused does not.
+fn check_unwind_info(memory: &LimitedMemory, at: u64) -> Result<(), LookupError> {
+    const VERSION: u8 = 0x7;
+    match memory.u8(at)? & VERSION {
+        1 | 2 => Ok(()),
+        _ => Err(LookupError::Malformed("unwind information")),
+    }
+}
+
+fn words(function: &[u8; FUNCTION_BYTES]) -> [u32; 3] {
+    let (words, _) = function.as_chunks::<4>();
+    [words[0], words[1], words[2]].map(u32::from_le_bytes)
+}

@@ -1,0 +1,99 @@
+//! Finds the range of code that contains an address: the range section map.
+//!
+//! The map has five levels of 256 entries. Those of the last level point to lists of fragments, each with a part of a range.
+//! The lowest bit of a pointer is a mark for ranges of collectible code.
+//!
+//! Source: dotnet/runtime, `docs/design/datacontracts/ExecutionManager.md`, "RangeSectionMap"; `vm/codeman.h`.
+
+use crate::{error::LookupError, layout::CodeLayout, memory::LimitedMemory};
+
+/// Bits of an address below the index of each level, from the first level on.
+const LEVEL_SHIFTS: [u32; 5] = [49, 41, 33, 25, 17];
+
+/// Fragments in one list. A list has those of 128 KiB.
+const MAX_FRAGMENTS_PER_LIST: u32 = 1_000;
+
+const IS_COLLECTIBLE: u64 = 1;
+
+/// A range of code: a code heap, stubs, or a precompiled image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodeRange {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) content: CodeRangeContent,
+}
+
+/// What is in a range of code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeRangeContent {
+    /// JIT code. The list node of its code heap.
+    Heap(u64),
+    /// Stubs without headers.
+    Stubs,
+    /// An image with precompiled code, by its module.
+    Precompiled(u64),
+}
+
+/// Finds the range that contains an address.
+///
+/// # Errors
+/// [`LookupError::NoCode`] when no range does; other errors when the map cannot be read.
+pub(crate) fn find_range(
+    memory: &LimitedMemory,
+    layout: &CodeLayout,
+    address: u64,
+) -> Result<CodeRange, LookupError> {
+    let mut entry = layout.map;
+    for shift in LEVEL_SHIFTS {
+        let index = address >> shift & 0xff;
+        let slot = entry.checked_add(index * 8).ok_or(LookupError::Malformed("code range map"))?;
+        entry = pointer(memory, slot)?.ok_or(LookupError::NoCode)?;
+    }
+    let mut fragment = Some(entry);
+    for _ in 0..MAX_FRAGMENTS_PER_LIST {
+        let Some(at) = fragment else { return Err(LookupError::NoCode) };
+        let begin = memory.u64(at.wrapping_add(layout.fragment_begin))?;
+        let end = memory.u64(at.wrapping_add(layout.fragment_end))?;
+        if (begin..end).contains(&address) {
+            let section = pointer(memory, at.wrapping_add(layout.fragment_section))?;
+            let section = section.ok_or(LookupError::Malformed("code range"))?;
+            return read_section(memory, layout, section, address);
+        }
+        fragment = pointer(memory, at.wrapping_add(layout.fragment_next))?;
+    }
+    Err(LookupError::TooLarge("list of code ranges"))
+}
+
+fn read_section(
+    memory: &LimitedMemory,
+    layout: &CodeLayout,
+    section: u64,
+    address: u64,
+) -> Result<CodeRange, LookupError> {
+    /// `RANGE_SECTION_CODEHEAP` and `RANGE_SECTION_RANGELIST` (`vm/codeman.h`).
+    const CODE_HEAP: u32 = 2;
+    const RANGE_LIST: u32 = 4;
+    let field = |offset| memory.u64(section.wrapping_add(offset));
+    let (begin, end) = (field(layout.section_begin)?, field(layout.section_end)?);
+    if !(begin..end).contains(&address) {
+        return Err(LookupError::Malformed("code range"));
+    }
+    let flags = memory.u32(section.wrapping_add(layout.section_flags))?;
+    let module = field(layout.section_precompiled_module)?;
+    let content = if module != 0 {
+        CodeRangeContent::Precompiled(module)
+    } else if flags & RANGE_LIST != 0 {
+        CodeRangeContent::Stubs
+    } else if flags & CODE_HEAP != 0 {
+        CodeRangeContent::Heap(field(layout.section_heap)?)
+    } else {
+        return Err(LookupError::NoCode);
+    };
+    Ok(CodeRange { begin, end, content })
+}
+
+/// Reads a pointer without its mark; `None` is a null pointer.
+fn pointer(memory: &LimitedMemory, at: u64) -> Result<Option<u64>, LookupError> {
+    let pointer = memory.u64(at)? & !IS_COLLECTIBLE;
+    Ok((pointer != 0).then_some(pointer))
+}

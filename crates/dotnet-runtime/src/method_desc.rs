@@ -1,0 +1,76 @@
+//! Reads the description of a method (`MethodDesc`): its kind, its row in the metadata, its type, and what a dynamic method has
+//! in place of metadata.
+//!
+//! Source: dotnet/runtime, `docs/design/datacontracts/RuntimeTypeSystem.md`, "MethodDesc"; `vm/method.hpp`.
+
+use crate::{error::LookupError, layout::MethodLayout, memory::LimitedMemory};
+
+/// The largest signature of a dynamic method. A method with as many parameters as compilers allow has a smaller one.
+const MAX_SIGNATURE_BYTES: u32 = 64 << 10;
+
+/// The longest name of a dynamic method, which can be any text.
+const MAX_NAME_BYTES: usize = 4 << 10;
+
+/// A method. Two readings of one method are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MethodDesc {
+    /// The address of the type that declares it.
+    pub(crate) method_table: u64,
+    pub(crate) definition: Definition,
+}
+
+/// Where a method has its name and its signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Definition {
+    /// In a row of the metadata of its module.
+    Metadata(u32),
+    /// In memory: a `DynamicMethod`, or a stub of the runtime in IL.
+    Dynamic { name: String, signature: Vec<u8> },
+}
+
+impl MethodDesc {
+    pub(crate) fn read(
+        memory: &LimitedMemory,
+        layout: &MethodLayout,
+        address: u64,
+    ) -> Result<Self, LookupError> {
+        /// `mdfClassification` and its values (`MethodClassification`).
+        const CLASSIFICATION: u16 = 0x7;
+        const ARRAY: u16 = 4;
+        const DYNAMIC: u16 = 7;
+        const ROW_BITS: u32 = 24;
+        let flags = memory.u16(address.wrapping_add(layout.flags))?;
+        let chunk_index = memory.u8(address.wrapping_add(layout.chunk_index))?;
+        let before = u64::from(chunk_index).saturating_mul(layout.alignment);
+        let chunk = address.wrapping_sub(layout.chunk_bytes).wrapping_sub(before);
+        let method_table = memory.u64(chunk.wrapping_add(layout.chunk_method_table))?;
+        let definition = match flags & CLASSIFICATION {
+            DYNAMIC => read_dynamic(memory, layout, address)?,
+            ARRAY => return Err(LookupError::Unsupported("type of arrays")),
+            _ => {
+                let bits = layout.token_remainder_bits;
+                let range = memory.u16(chunk.wrapping_add(layout.chunk_token_range))?;
+                let range = u32::from(range) & ((1 << (ROW_BITS - bits)) - 1);
+                let remainder = memory.u16(address.wrapping_add(layout.token_remainder))?;
+                let remainder = u32::from(remainder) & ((1 << bits) - 1);
+                Definition::Metadata(range << bits | remainder)
+            }
+        };
+        Ok(Self { method_table, definition })
+    }
+}
+
+fn read_dynamic(
+    memory: &LimitedMemory,
+    layout: &MethodLayout,
+    address: u64,
+) -> Result<Definition, LookupError> {
+    let name = memory.u64(address.wrapping_add(layout.dynamic_name))?;
+    let signature = memory.u64(address.wrapping_add(layout.signature))?;
+    let signature_bytes = memory.u32(address.wrapping_add(layout.signature_bytes))?;
+    if signature_bytes > MAX_SIGNATURE_BYTES {
+        return Err(LookupError::TooLarge("signature"));
+    }
+    let name = memory.string(name, MAX_NAME_BYTES)?;
+    Ok(Definition::Dynamic { name, signature: memory.bytes(signature, signature_bytes as usize)? })
+}

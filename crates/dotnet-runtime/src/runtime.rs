@@ -1,0 +1,266 @@
+//! The runtime of a process, and the method at an address of its code.
+
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_binary_reader::{Image, ReadAt, WorkBudget};
+use profiler_dotnet_symbols::{
+    readytorun::{AssemblyFiles, AssemblyLocation, NameError, ReadyToRunModule},
+    stubs::{MAX_STUB_BYTES, stub_name},
+};
+
+use crate::{
+    code_header::{CodeBlock, MethodHeader, find_code},
+    code_ranges::{CodeRange, CodeRangeContent, find_range},
+    descriptor::DataDescriptor,
+    error::{DescriptorError, LookupError},
+    layout::Layouts,
+    memory::{LimitedMemory, Memory, MemoryImage, ReadError, ReadLimits},
+    method_desc::{Definition, MethodDesc},
+    method_names::build_name,
+    modules::Modules,
+};
+
+/// Precompiled images whose tables are kept. Beyond, all are forgotten.
+const MAX_IMAGES: usize = 64;
+
+/// Where the runtime of a process has what describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuntimeSymbols {
+    /// The address of `DotNetRuntimeContractDescriptor`.
+    pub descriptor: RuntimeAddress,
+    /// The address of `g_dacTable`. Only .NET 9 needs it.
+    pub dac_table: Option<RuntimeAddress>,
+}
+
+/// A method, a stub or a function of precompiled code.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeCode {
+    /// The first address. That of a stub is the address that was looked up: no table has the starts of stubs.
+    pub start: RuntimeAddress,
+    /// The number of bytes; 0 for a stub.
+    pub size_bytes: u64,
+    /// `assembly!Namespace.Type.Method(arguments)`, as in names from EventPipe; `stub` and its kind for a stub.
+    pub name: String,
+    /// The name of the file of the module, or of a module without a file; empty for a stub.
+    pub module_file_name: String,
+    /// What it is.
+    pub kind: CodeKind,
+}
+
+/// What code of a runtime is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeKind {
+    /// A method that the JIT compiled.
+    Compiled,
+    /// A method without metadata (`DynamicMethod`, a stub of the runtime in IL). The runtime frees its code when nothing refers
+    /// to it.
+    Dynamic,
+    /// Code that the runtime made from a template.
+    Stub,
+    /// A method that was compiled ahead of time (ReadyToRun).
+    Precompiled,
+}
+
+/// The runtime of a process.
+#[derive(Debug)]
+pub struct DotNetRuntime {
+    memory: Arc<LimitedMemory>,
+    layouts: Layouts,
+    modules: Modules,
+    budget: Arc<WorkBudget>,
+    /// Precompiled images, by the address where they are loaded.
+    images: HashMap<u64, PrecompiledImage>,
+}
+
+/// A precompiled image in memory.
+struct PrecompiledImage {
+    module: u64,
+    tables: ReadyToRunModule,
+}
+
+impl std::fmt::Debug for PrecompiledImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PrecompiledImage").field("module", &self.module).finish_non_exhaustive()
+    }
+}
+
+impl DotNetRuntime {
+    /// Reads the descriptor of a runtime. `limits` bound this and each lookup; `budget` all reads of metadata together.
+    ///
+    /// # Errors
+    /// [`DescriptorError`] when the runtime is of a version with other data structures.
+    pub fn open(
+        memory: Arc<dyn Memory>,
+        symbols: RuntimeSymbols,
+        limits: ReadLimits,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, DescriptorError> {
+        let memory = Arc::new(LimitedMemory::new(memory, limits));
+        let descriptor = DataDescriptor::read(&memory, symbols.descriptor.0)?;
+        let layouts = Layouts::new(descriptor, || {
+            // The table of the debugger's data access begins with the map of code ranges (`inc/dacvars.h`).
+            let table = symbols.dac_table.ok_or(DescriptorError::CodeMapMissing)?;
+            Ok(memory.u64(table.0)?)
+        })?;
+        let modules = Modules::new(&memory, layouts.module.clone(), budget);
+        Ok(Self { memory, layouts, modules, budget: Arc::clone(budget), images: HashMap::new() })
+    }
+
+    /// Returns the method, stub or precompiled function at an address. `files` opens the assemblies that names of precompiled
+    /// methods refer to.
+    ///
+    /// # Errors
+    /// [`LookupError`], which states why the address has none.
+    pub fn find(
+        &mut self,
+        address: RuntimeAddress,
+        files: &dyn AssemblyFiles,
+    ) -> Result<RuntimeCode, LookupError> {
+        self.memory.begin();
+        self.modules.begin();
+        let range = find_range(&self.memory, &self.layouts.code, address.0)?;
+        match range.content {
+            CodeRangeContent::Stubs => self.stub_at(address),
+            CodeRangeContent::Precompiled(module) => self.find_precompiled(&range, module, address, files),
+            CodeRangeContent::Heap(heap) => {
+                let code = find_code(&self.memory, &self.layouts.code, &range, heap, address.0)?;
+                match code {
+                    CodeBlock::Stub => self.stub_at(address),
+                    CodeBlock::Method(header) => self.name_method(&range, heap, address, &header),
+                }
+            }
+        }
+    }
+
+    /// The reads and bytes that the last lookup took.
+    pub fn last_cost(&self) -> ReadLimits {
+        self.memory.cost()
+    }
+
+    /// The number of bytes of the process that are kept for later lookups.
+    pub fn cached_bytes(&self) -> usize {
+        let images = self.images.values().map(|image| image.tables.cached_bytes());
+        self.modules.cached_bytes() + images.sum::<usize>()
+    }
+
+    /// Names a method. What identifies the code and the method is read again afterwards: the runtime frees code and reuses its
+    /// memory at any time.
+    fn name_method(
+        &mut self,
+        range: &CodeRange,
+        heap: u64,
+        address: RuntimeAddress,
+        header: &MethodHeader,
+    ) -> Result<RuntimeCode, LookupError> {
+        let read = |memory: &LimitedMemory| MethodDesc::read(memory, &self.layouts.method, header.method);
+        let method = read(&self.memory)?;
+        let named = build_name(&self.memory, &self.layouts.types, &mut self.modules, &method);
+        let code = find_code(&self.memory, &self.layouts.code, range, heap, address.0);
+        match (code, read(&self.memory)) {
+            (Err(LookupError::Read(error @ (ReadError::LimitExceeded | ReadError::TimedOut))), _)
+            | (_, Err(LookupError::Read(error @ (ReadError::LimitExceeded | ReadError::TimedOut)))) => {
+                return Err(error.into());
+            }
+            (Ok(CodeBlock::Method(again)), Ok(same)) if again == *header && same == method => {}
+            _ => return Err(LookupError::CodeChanged),
+        }
+        let named = named?;
+        let kind = match method.definition {
+            Definition::Metadata(_) => CodeKind::Compiled,
+            Definition::Dynamic { .. } => CodeKind::Dynamic,
+        };
+        Ok(RuntimeCode {
+            start: RuntimeAddress(header.start),
+            size_bytes: header.end - header.start,
+            name: named.name,
+            module_file_name: named.file_name,
+            kind,
+        })
+    }
+
+    /// Recognizes a stub by its code. The code around it can be at the end of a mapping.
+    fn stub_at(&self, address: RuntimeAddress) -> Result<RuntimeCode, LookupError> {
+        const PAGE_BYTES: u64 = 4 << 10;
+        let around = MAX_STUB_BYTES as u64;
+        let page = address.0 & !(PAGE_BYTES - 1);
+        let (wide_start, wide_end) = (address.0.saturating_sub(around), address.0.saturating_add(around));
+        let places = [
+            (wide_start, wide_end),
+            (wide_start.max(page), wide_end),
+            (wide_start, wide_end.min(page + PAGE_BYTES)),
+            (wide_start.max(page), wide_end.min(page + PAGE_BYTES)),
+        ];
+        let read = |(start, end): (u64, u64)| {
+            Some((start, self.memory.bytes(start, usize::try_from(end.checked_sub(start)?).ok()?).ok()?))
+        };
+        let (start, code) = places.into_iter().find_map(read).ok_or(ReadError::NotMapped)?;
+        let kind = stub_name(&code, (address.0 - start) as usize).unwrap_or("of an unknown kind");
+        Ok(RuntimeCode {
+            start: address,
+            size_bytes: 0,
+            name: format!("stub {kind}"),
+            module_file_name: String::new(),
+            kind: CodeKind::Stub,
+        })
+    }
+
+    /// Names precompiled code from the tables of its image, as those of an image file.
+    fn find_precompiled(
+        &mut self,
+        range: &CodeRange,
+        module: u64,
+        address: RuntimeAddress,
+        files: &dyn AssemblyFiles,
+    ) -> Result<RuntimeCode, LookupError> {
+        let path = self.modules.path(module).unwrap_or_default();
+        let image = self.precompiled_image(range, module, &path)?;
+        let relative = ElfAddress(address.0 - range.begin);
+        let named = image.symbolize(relative, files);
+        let function = image.function_range(relative);
+        let (name, function) = match (named, function) {
+            (Ok(named), Ok(function)) => (named.name.into_owned(), function),
+            // Thunks are not among the functions.
+            (Ok(named), Err(NameError::NoMethod)) => (named.name.into_owned(), relative..relative),
+            (Err(error), _) | (_, Err(error)) => {
+                if let NameError::ParseError(_) = error {
+                    // The limits of one lookup must not decide about all later ones.
+                    self.images.remove(&range.begin);
+                }
+                return Err(LookupError::Precompiled(error));
+            }
+        };
+        Ok(RuntimeCode {
+            start: RuntimeAddress(range.begin + function.start.0),
+            size_bytes: function.end.0 - function.start.0,
+            name,
+            module_file_name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+            kind: CodeKind::Precompiled,
+        })
+    }
+
+    fn precompiled_image(
+        &mut self,
+        range: &CodeRange,
+        module: u64,
+        path: &str,
+    ) -> Result<&mut ReadyToRunModule, LookupError> {
+        let is_known = self.images.get(&range.begin).is_some_and(|image| image.module == module);
+        if !is_known {
+            if self.images.len() >= MAX_IMAGES {
+                self.images.clear();
+            }
+            let reader: Arc<dyn ReadAt> =
+                Arc::new(MemoryImage { memory: Arc::clone(&self.memory), base: range.begin });
+            let image = Image::Reader { reader, start: 0, length: range.end - range.begin };
+            let location = AssemblyLocation::from_image_path(Path::new(path));
+            let tables = ReadyToRunModule::open_loaded(image, location, &self.budget)
+                .map_err(LookupError::Precompiled)?;
+            self.images.insert(range.begin, PrecompiledImage { module, tables });
+        }
+        let image = self.images.get_mut(&range.begin).ok_or(LookupError::NoCode)?;
+        Ok(&mut image.tables)
+    }
+}
