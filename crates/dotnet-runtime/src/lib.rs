@@ -63,6 +63,8 @@ mod code_header;
 mod code_ranges;
 mod descriptor;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod layout;
 mod memory;
 mod method_desc;
@@ -72,8 +74,12 @@ mod nibble_map;
 mod runtime;
 mod runtime_types;
 mod symbols;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+mod test_image;
+#[cfg(any(test, fuzzing))]
 mod test_memory;
+#[cfg(test)]
+mod tests;
 
 pub use descriptor::{ContractVersion, DataDescriptor};
 pub use error::{DescriptorError, LookupError};

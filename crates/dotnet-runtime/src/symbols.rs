@@ -32,18 +32,16 @@ pub fn find_symbols(
 
 #[cfg(test)]
 mod tests {
+    use object::elf::SHT_DYNSYM;
     use profiler_addresses::FileOffset;
     use profiler_binary_reader::Image;
     use profiler_elf_symbols::test_file::{TestFile, function};
 
     use super::*;
 
-    /// `SHT_DYNSYM` of the ELF specification.
-    const DYNAMIC_SYMBOLS: u32 = 11;
-
-    fn file(symbols: &[&str]) -> Elf {
+    fn file(symbols: &[&'static str]) -> Elf {
         let symbols: Vec<_> = symbols.iter().map(|name| function(name, 0x1000, 8)).collect();
-        let file = TestFile::with_code().symbols(DYNAMIC_SYMBOLS, &symbols);
+        let file = TestFile::with_code().code_segment(0, 0x1000, 0x1000).symbols(SHT_DYNSYM, &symbols);
         Elf::parse(Image::Memory(file.bytes())).unwrap()
     }
 

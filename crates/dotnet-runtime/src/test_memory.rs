@@ -1,4 +1,4 @@
-//! Memory of a process that tests build.
+//! Memory of a process that tests and the fuzz target build.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,16 @@ impl TestMemory {
         self.write(address, &value.to_le_bytes());
     }
 
+    /// Writes bytes on one of the pages that are mapped.
+    #[cfg(fuzzing)]
+    pub(crate) fn write_on_page(&mut self, index: usize, offset: u64, bytes: &[u8]) {
+        let page = self.pages.keys().nth(index % self.pages.len().max(1)).copied();
+        let bytes = &bytes[..bytes.len().min((PAGE_BYTES - offset % PAGE_BYTES) as usize)];
+        self.write(page.unwrap_or_default() * PAGE_BYTES + offset % PAGE_BYTES, bytes);
+    }
+
     /// Changes each byte with a probability of one in `one_in`.
+    #[cfg(test)]
     pub(crate) fn damage(&mut self, random: &mut fastrand::Rng, one_in: usize) {
         for byte in self.pages.values_mut().flatten() {
             if random.usize(..one_in) == 0 {
