@@ -24,6 +24,7 @@ pub struct DataDescriptor {
     contracts: HashMap<String, ContractVersion>,
     types: HashMap<String, TypeLayout>,
     globals: HashMap<String, u64>,
+    texts: HashMap<String, String>,
     sub_descriptors: HashMap<String, u64>,
 }
 
@@ -107,9 +108,10 @@ impl DataDescriptor {
             descriptor.types.insert(name.clone(), TypeLayout::parse(layout)?);
         }
         for (name, value) in object(root, "globals")? {
-            // Strings are globals too.
             if let Some(value) = global(value, pointers)? {
                 descriptor.globals.insert(name.clone(), value);
+            } else if let Some(text) = text(value) {
+                descriptor.texts.insert(name.clone(), text.to_owned());
             }
         }
         for key in ["sub-descriptors", "subDescriptors"] {
@@ -152,6 +154,11 @@ impl DataDescriptor {
     pub(crate) fn global(&self, name: &str) -> Result<u64, DescriptorError> {
         let value = self.globals.get(name).copied();
         value.ok_or_else(|| DescriptorError::Missing(format!("the global {name}")))
+    }
+
+    /// The value of a global text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str)
     }
 
     /// Adds what a runtime does not describe. What it does describe stays.
@@ -244,6 +251,11 @@ fn global(value: &Value, pointers: &[u64]) -> Result<Option<u64>, DescriptorErro
     }
 }
 
+/// A global that is a text: `"x64"`, `["x64", "string"]`.
+fn text(value: &Value) -> Option<&str> {
+    value.as_array().map_or(Some(value), |parts| parts.first()).and_then(Value::as_str)
+}
+
 /// A number, or a text with a decimal or hexadecimal one.
 fn integer(value: &Value) -> Option<u64> {
     match value {
@@ -294,6 +306,7 @@ mod tests {
         assert_eq!(found.contract("Loader"), Some(&ContractVersion::Number(1)));
         assert_eq!(found.contract("Thread"), Some(&ContractVersion::Name("c1".to_owned())));
         assert_eq!(found.contract("Other"), None);
+        assert_eq!((found.text("F"), found.text("D")), (Some("x64"), None));
         for missing in [found.offset("Chunk", "Size"), found.size_of("Empty"), found.global("F")] {
             assert!(matches!(missing, Err(DescriptorError::Missing(_))), "{missing:?}");
         }

@@ -16,9 +16,12 @@ pub enum DescriptorError {
     /// No descriptor is at the address.
     #[error("no data contract descriptor is at the address")]
     NoDescriptor,
-    /// The runtime is of another architecture.
+    /// The runtime has another word size.
     #[error("the data contract descriptor is of a 32-bit runtime")]
     WordSize,
+    /// The runtime is of another architecture.
+    #[error("the data contract descriptor is of a runtime for {0}, not for x64")]
+    Architecture(String),
     /// The description exceeds a limit.
     #[error("the data contract descriptor has {0}")]
     TooLarge(&'static str),
@@ -57,6 +60,9 @@ pub enum LookupError {
     /// The address is in a code heap, but not in the code of a method.
     #[error("no method has code at the address")]
     NoMethod,
+    /// The address is in a stub whose code no template describes.
+    #[error("the address is in a stub of an unknown kind")]
+    UnknownStub,
     /// The code was freed or replaced while it was read.
     #[error("the code at the address changed while it was read")]
     CodeChanged,

@@ -99,7 +99,7 @@ pub(crate) struct ModuleLayout {
 }
 
 impl Layouts {
-    /// Takes the offsets from a descriptor. `dac_table` is the address of `g_dacTable`, which .NET 9 exports.
+    /// Takes the offsets from a descriptor. `code_map` finds the map of code ranges, which .NET 9 does not describe.
     ///
     /// # Errors
     /// [`DescriptorError`] when a contract has a version with other algorithms, or something is not described.
@@ -107,8 +107,9 @@ impl Layouts {
         mut descriptor: DataDescriptor,
         code_map: impl FnOnce() -> Result<u64, DescriptorError>,
     ) -> Result<Self, DescriptorError> {
+        check_architecture(&descriptor)?;
         for contract in ["RuntimeTypeSystem", "Loader", "EcmaMetadata"] {
-            check_version(&descriptor, contract, &["1", "c1"])?;
+            check_version(&descriptor, contract, 1)?;
         }
         let nibble_map = match descriptor.contract("ExecutionManager") {
             None if is_net9(&descriptor) => {
@@ -118,7 +119,7 @@ impl Layouts {
             None => return Err(DescriptorError::ContractMissing("ExecutionManager")),
             Some(ContractVersion::Number(1)) => NibbleMapKind::Linear,
             _ => {
-                check_version(&descriptor, "ExecutionManager", &["2", "c2"])?;
+                check_version(&descriptor, "ExecutionManager", 2)?;
                 NibbleMapKind::Constant
             }
         };
@@ -134,14 +135,21 @@ impl Layouts {
 fn check_version(
     descriptor: &DataDescriptor,
     contract: &'static str,
-    supported: &[&str],
+    supported: u64,
 ) -> Result<(), DescriptorError> {
-    let version = descriptor.contract(contract).ok_or(DescriptorError::ContractMissing(contract))?;
-    let version = version.to_string();
-    if supported.contains(&version.as_str()) {
-        return Ok(());
+    match descriptor.contract(contract) {
+        None => Err(DescriptorError::ContractMissing(contract)),
+        Some(version) if *version == ContractVersion::Number(supported) => Ok(()),
+        Some(version) => Err(DescriptorError::ContractVersion { contract, version: version.to_string() }),
     }
-    Err(DescriptorError::ContractVersion { contract, version })
+}
+
+/// Checks that functions have the `RUNTIME_FUNCTION` of x86-64. .NET 9 does not state its architecture.
+fn check_architecture(descriptor: &DataDescriptor) -> Result<(), DescriptorError> {
+    match descriptor.text("Architecture") {
+        None | Some("x64") => Ok(()),
+        Some(other) => Err(DescriptorError::Architecture(other.to_owned())),
+    }
 }
 
 /// Whether a descriptor without the contract of code is that of .NET 9: exactly its seven contracts, in version 1.

@@ -21,8 +21,17 @@ use crate::{
     modules::Modules,
 };
 
-/// Precompiled images whose tables are kept. Beyond, all are forgotten.
-const MAX_IMAGES: usize = 64;
+/// Precompiled images whose tables are kept. Beyond, all are forgotten. The .NET frameworks have two hundred.
+const MAX_IMAGES: usize = 256;
+
+/// Cached bytes of all precompiled images. Beyond, all are forgotten.
+const MAX_IMAGE_CACHE_BYTES: usize = 32 << 20;
+
+/// The largest precompiled image. A framework in one image has 200 MB.
+const MAX_IMAGE_BYTES: u64 = 512 << 20;
+
+/// The first address that no code has (x86-64 with four levels of page tables).
+const CODE_END: u64 = 1 << 47;
 
 /// Where the runtime of a process has what describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +130,9 @@ impl DotNetRuntime {
     ) -> Result<RuntimeCode, LookupError> {
         self.memory.begin();
         self.modules.begin();
+        if address.0 >= CODE_END {
+            return Err(LookupError::NoCode);
+        }
         let range = find_range(&self.memory, &self.layouts.code, address.0)?;
         match range.content {
             CodeRangeContent::Stubs => self.stub_at(address),
@@ -142,8 +154,11 @@ impl DotNetRuntime {
 
     /// The number of bytes of the process that are kept for later lookups.
     pub fn cached_bytes(&self) -> usize {
-        let images = self.images.values().map(|image| image.tables.cached_bytes());
-        self.modules.cached_bytes() + images.sum::<usize>()
+        self.modules.cached_bytes() + self.image_cache_bytes()
+    }
+
+    fn image_cache_bytes(&self) -> usize {
+        self.images.values().map(|image| image.tables.cached_bytes()).sum()
     }
 
     /// Names a method. What identifies the code and the method is read again afterwards: the runtime frees code and reuses its
@@ -197,7 +212,7 @@ impl DotNetRuntime {
             Some((start, self.memory.bytes(start, usize::try_from(end.checked_sub(start)?).ok()?).ok()?))
         };
         let (start, code) = places.into_iter().find_map(read).ok_or(ReadError::NotMapped)?;
-        let kind = stub_name(&code, (address.0 - start) as usize).unwrap_or("of an unknown kind");
+        let kind = stub_name(&code, (address.0 - start) as usize).ok_or(LookupError::UnknownStub)?;
         Ok(RuntimeCode {
             start: address,
             size_bytes: 0,
@@ -234,7 +249,7 @@ impl DotNetRuntime {
         };
         Ok(RuntimeCode {
             start: RuntimeAddress(range.begin + function.start.0),
-            size_bytes: function.end.0 - function.start.0,
+            size_bytes: function.end.0.saturating_sub(function.start.0),
             name,
             module_file_name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             kind: CodeKind::Precompiled,
@@ -249,7 +264,10 @@ impl DotNetRuntime {
     ) -> Result<&mut ReadyToRunModule, LookupError> {
         let is_known = self.images.get(&range.begin).is_some_and(|image| image.module == module);
         if !is_known {
-            if self.images.len() >= MAX_IMAGES {
+            if range.end - range.begin > MAX_IMAGE_BYTES {
+                return Err(LookupError::TooLarge("precompiled image"));
+            }
+            if self.images.len() >= MAX_IMAGES || self.image_cache_bytes() > MAX_IMAGE_CACHE_BYTES {
                 self.images.clear();
             }
             let reader: Arc<dyn ReadAt> =

@@ -84,8 +84,7 @@ fn a_dynamic_method_has_its_own_name() {
 fn a_stub_is_recognized_by_its_code() {
     let found = find(code_of(STUB) + 3).unwrap();
     assert_eq!((found.name.as_str(), found.kind), ("stub VTableCallStub", CodeKind::Stub));
-    let unknown = find(code_of(STUB) + 0x20).unwrap();
-    assert_eq!(unknown.name, "stub of an unknown kind");
+    assert_eq!(find(code_of(STUB) + 0x20), Err(LookupError::UnknownStub));
     let in_range_of_stubs = find_after(|memory| memory.write_u32(SECTION + 16, 4), code_of(STUB) + 3);
     assert_eq!(in_range_of_stubs.unwrap().name, "stub VTableCallStub");
 }
@@ -434,7 +433,11 @@ fn a_runtime_of_another_version_is_refused_with_its_reason() {
         refused(r#""ExecutionManager":2"#, r#""ExecutionManager":"c9""#),
         version("ExecutionManager", "c9")
     );
-    assert_eq!(refused(r#""ExecutionManager":2"#, r#""ExecutionManager":"c2""#), Ok(()));
+    assert_eq!(
+        refused(r#""globals":{"#, r#""globals":{"Architecture":["arm64","string"],"#),
+        Err(DescriptorError::Architecture("arm64".to_owned()))
+    );
+    assert_eq!(refused(r#""globals":{"#, r#""globals":{"Architecture":["x64","string"],"#), Ok(()));
     assert_eq!(refused(r#""ExecutionManager":2"#, r#""ExecutionManager":1"#), Ok(()));
     assert_eq!(
         refused(r#""ExecutionManager":2,"#, ""),

@@ -16,6 +16,7 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_runtime::fuzz as dotnet_runtime;
 use profiler_dotnet_symbols::{
     call_tables::{RuntimeFile, read_call_tables},
     jit_helpers::{find_jit_helpers, read_helper_names},
@@ -74,6 +75,12 @@ pub fn process_context(bytes: &[u8]) {
     const START: u64 = 0x1000;
     let (maps, memory) = split_at_mark(bytes);
     processes::check_process_context(maps, START, memory.get(1..).unwrap_or_default());
+}
+
+/// The description of a .NET runtime's data structures, and changes of its memory.
+pub fn dotnet_runtime(bytes: &[u8]) {
+    dotnet_runtime::parse_descriptor(bytes);
+    dotnet_runtime::find_methods(bytes);
 }
 
 /// A perf map in two parts. The first byte is the position of the split.
@@ -177,7 +184,8 @@ impl Program for CodeAndData<'_> {
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let (start, bytes) = if address >= DATA_ADDRESS { (DATA_ADDRESS, self.data) } else { (CODE_ADDRESS, self.code) };
+        let (start, bytes) =
+            if address >= DATA_ADDRESS { (DATA_ADDRESS, self.data) } else { (CODE_ADDRESS, self.code) };
         let offset = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
         let found = offset.and_then(|offset| bytes.get(offset..)?.get(..into.len()));
         found.map(|bytes| into.copy_from_slice(bytes)).is_some()

@@ -19,6 +19,7 @@ mod dotnet_compilations;
 mod dotnet_events;
 mod dotnet_false_runtime;
 mod dotnet_hostile;
+mod dotnet_memory;
 mod dotnet_memory_search;
 mod dotnet_nettrace;
 mod dotnet_perf_map;
