@@ -213,9 +213,25 @@ mod tests {
         Image::from_file(file.reopen().unwrap()).unwrap()
     }
 
+    /// Reads from bytes that have others around them.
+    #[derive(Debug)]
+    struct Surrounded(Vec<u8>);
+
+    impl ReadAt for Surrounded {
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ParseError> {
+            Image::Memory(self.0.clone()).read_into(offset, buffer)
+        }
+    }
+
+    fn by_a_reader(bytes: &[u8]) -> Image {
+        let surrounded = [&b"##"[..], bytes, &b"####"[..]].concat();
+        Image::Reader { reader: Arc::new(Surrounded(surrounded)), start: 2, length: bytes.len() as u64 }
+    }
+
     #[test]
     fn a_file_and_memory_read_the_same() {
-        for image in [in_a_file(b"abc\0def"), Image::Memory(b"abc\0def".to_vec())] {
+        let content = b"abc\0def";
+        for image in [in_a_file(content), Image::Memory(content.to_vec()), by_a_reader(content)] {
             assert_eq!(image.length(), 7);
             assert_eq!(image.read(1, 2, 10), Ok(b"bc".to_vec()));
             assert_eq!(&*image.read_shared(4, 3, 10).unwrap(), b"def");
@@ -227,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_part_begins_and_ends_within_its_file() {
-        for image in [in_a_file(b"abcdefgh"), Image::Memory(b"abcdefgh".to_vec())] {
+        let content = b"abcdefgh";
+        for image in [in_a_file(content), Image::Memory(content.to_vec()), by_a_reader(content)] {
             let part = image.part(2, 5).unwrap();
             assert_eq!(part.length(), 5);
             assert_eq!(part.read(1, 4, 10), Ok(b"defg".to_vec()));

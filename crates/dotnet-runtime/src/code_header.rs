@@ -63,7 +63,7 @@ pub(crate) fn find_code(
     if header <= layout.last_stub_kind {
         return Ok(CodeBlock::Stub);
     }
-    read_header(memory, layout, range, Place { start, header, address }).map(CodeBlock::Method)
+    read_header(memory, layout, range, &Place { start, header, address }).map(CodeBlock::Method)
 }
 
 /// Where code begins, where its header is, and the address that is looked up.
@@ -77,9 +77,9 @@ fn read_header(
     memory: &LimitedMemory,
     layout: &CodeLayout,
     range: &CodeRange,
-    place: Place,
+    place: &Place,
 ) -> Result<MethodHeader, LookupError> {
-    let Place { start, header, address } = place;
+    let &Place { start, header, address } = place;
     if layout.runtime_function_bytes != FUNCTION_BYTES as u64 {
         return Err(LookupError::Malformed("table of functions"));
     }

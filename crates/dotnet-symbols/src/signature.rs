@@ -296,7 +296,6 @@ fn primitive_type(kind: u8) -> Option<PrimitiveType> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::readytorun::tests::random_bytes;
 
     fn read(bytes: &[u8]) -> Result<Type, ParseError> {
         Type::read(&mut ByteCursor::new(bytes, 0))
@@ -337,7 +336,7 @@ mod tests {
     fn random_bytes_do_not_panic() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..20_000 {
-            let bytes = random_bytes(&mut random, 40);
+            let bytes: Vec<u8> = (0..random.usize(..40)).map(|_| random.u8(..)).collect();
             let _ = read(&bytes);
             let _ = InstanceSignature::read(&mut ByteCursor::new(&bytes, 0), &mut { MAX_TYPES });
             let _ = MethodSignature::read(&mut ByteCursor::new(&bytes, 0));

@@ -217,7 +217,7 @@ mod tests {
         type Error = ParseError;
 
         fn type_name(&mut self, token: Token, _: Option<u32>) -> Result<TypeName, ParseError> {
-            Ok(TypeName { namespace: "N".to_owned(), strings: vec![format!("T{}", token.row)] })
+            Ok(TypeName { namespace: "N".to_owned(), nested: vec![format!("T{}", token.row)] })
         }
 
         fn type_specification(&mut self, _: u32) -> Result<Type, ParseError> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{project, shell};
 
 /// Folders, and the end-to-end tests of what is in them, as an expression of nextest.
-const TESTS_OF: [(&str, &str); 13] = [
+const TESTS_OF: [(&str, &str); 14] = [
     (
         "crates/agent/",
         "package(profiler-agent) + (binary(end_to_end) & test(/agent/)) + (binary(containers) & test(/daemon_set|deployment|kustomization/))",

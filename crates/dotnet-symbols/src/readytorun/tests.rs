@@ -63,6 +63,39 @@ fn an_address_has_the_name_of_the_method_whose_function_contains_it() {
     }
 }
 
+/// An image as a loader puts it into memory: each section at its address.
+fn loaded(file: &[u8]) -> Vec<u8> {
+    let mut image = PagedImage::new(Image::Memory(file.to_vec()), Arc::default()).unwrap();
+    let layout = Pe::read(&mut image).unwrap().layout();
+    let mut memory = file[..0x200].to_vec();
+    memory.resize(0x4000, 0);
+    for address in 0x1000..0x4000 {
+        let place = layout.rest_from(ElfAddress(address));
+        if let Some(byte) = place.and_then(|(FileOffset(offset), _)| file.get(offset as usize)) {
+            memory[address as usize] = *byte;
+        }
+    }
+    memory
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_image_in_memory_has_the_names_of_its_file() {
+    let open = |bytes: Vec<u8>| {
+        let location = AssemblyLocation::from_image_path(Path::new("/app/Test.dll"));
+        ReadyToRunModule::open_loaded(Image::Memory(bytes), location, &Arc::default()).unwrap()
+    };
+    let mut module = open(loaded(SMALL));
+    for address in [0x1100, 0x1127, 0x1130, 0x10e4, 0x10ff, 0x1128] {
+        let name = module.symbolize(ElfAddress(address), &files()).map(|named| named.name.into_owned());
+        assert_eq!(name, name_at(SMALL, address), "{address:x}");
+    }
+    assert_eq!(module.function_range(ElfAddress(0x1127)), Ok(ElfAddress(0x1120)..ElfAddress(0x1128)));
+    assert_eq!(module.function_range(ElfAddress(0x1128)), Err(NameError::NoMethod));
+    assert!(module.cached_bytes() > 0);
+    assert!(name_at(&loaded(SMALL), 0x1130).is_err(), "in the layout of the file it is another image");
+}
+
 #[test]
 fn an_address_of_the_image_is_derived_from_the_file_offset() {
     let location = AssemblyLocation::from_image_path(Path::new("/app/Test.dll"));
