@@ -8,7 +8,7 @@
 //! ```text
 //! code address
 //!   | code_ranges: range section map
-//! code heap                              stubs: by their code      precompiled image: by its tables
+//! code heap                              stubs: by templates      precompiled image: by its tables
 //!   | nibble_map
 //! start of the method
 //!   | code_header: method, functions      the address must be within a function

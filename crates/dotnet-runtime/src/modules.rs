@@ -24,7 +24,7 @@ use crate::{
 /// The largest metadata of a module. The largest library of .NET has 5 MB.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
-/// The largest image of which headers are read.
+/// The largest image whose headers are read.
 const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 /// Modules that are remembered. Beyond, all are forgotten.
@@ -117,7 +117,7 @@ impl Modules {
         self.opened.get_mut(index as usize).ok_or(LookupError::Malformed("module"))
     }
 
-    /// The file name of the path of a module, of which metadata need not be readable.
+    /// The path of the file of a module, whose metadata need not be readable.
     pub(crate) fn path(&self, address: u64) -> Option<String> {
         let path = self.memory.u64(address.wrapping_add(self.layout.path)).ok()?;
         self.memory.utf16_string(path, MAX_PATH_BYTES).ok().filter(|path| !path.is_empty())
