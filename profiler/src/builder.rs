@@ -4,6 +4,7 @@ mod dotnet;
 
 use std::{collections::HashSet, path::PathBuf, time::Duration};
 
+pub use self::dotnet::DotnetNames;
 use profiler_symbolize::{EventRequest, symbol_server::Server};
 
 use crate::{
@@ -94,6 +95,7 @@ impl Default for Builder {
             lines: false,
             raw_names: false,
             dotnet_tiers: false,
+            dotnet_names: DotnetNames::default(),
             dotnet_events: true,
             dotnet_perf_map: false,
             dotnet_compilations: false,
@@ -308,10 +310,13 @@ impl Builder {
         if !(settings.max_overhead_percent > 0.0 && settings.max_overhead_percent <= 100.0) {
             return Err(invalid("the overhead limit is not above 0 and at most 100 percent"));
         }
-        if settings.dotnet_perf_map && !settings.dotnet_events {
+        if settings.dotnet_names == DotnetNames::Memory && !cfg!(feature = "dotnet-memory") {
+            return Err(invalid("names of .NET methods from memory need the feature `dotnet-memory`"));
+        }
+        if settings.dotnet_perf_map && !settings.has_dotnet_method_events() {
             return Err(invalid("a runtime that is not contacted cannot be asked for a perf map"));
         }
-        if settings.dotnet_compilations && !settings.dotnet_events {
+        if settings.dotnet_compilations && !settings.has_dotnet_method_events() {
             return Err(invalid("a runtime that is not contacted cannot be asked what it compiles"));
         }
         let requests_events = !settings.runtime_events.is_empty();

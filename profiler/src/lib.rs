@@ -85,6 +85,7 @@
 //! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
 //! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
 //! | `cpp-demangle` | C++ names are demangled, as Rust names always are |
+//! | `dotnet-memory` | names of .NET methods from the memory of the process, where the runtime has no diagnostics socket |
 //! | `filters` | `Shape`: selects samples and frames of a profile, by regular expressions too |
 //! | `pods` | `Target::Pod`, and the Kubernetes names of containers in profiles |
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |
@@ -114,7 +115,7 @@ mod user_database;
 
 pub use available_events::{AvailableEvent, available_events, static_probes};
 pub use builder::{
-    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, MAX_COUNTED_EVENTS, Profiler,
+    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames, MAX_COUNTED_EVENTS, Profiler,
 };
 pub use command_user::CommandUser;
 pub use counted_event::{CountedEvent, UnknownEvent};

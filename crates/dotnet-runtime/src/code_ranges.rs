@@ -20,6 +20,8 @@ const IS_COLLECTIBLE: u64 = 1;
 pub(crate) struct CodeRange {
     pub(crate) begin: u64,
     pub(crate) end: u64,
+    /// Whether the runtime frees the code of a whole assembly (`AssemblyLoadContext.Unload`).
+    pub(crate) is_collectible: bool,
     pub(crate) content: CodeRangeContent,
 }
 
@@ -70,7 +72,8 @@ fn read_section(
     section: u64,
     address: u64,
 ) -> Result<CodeRange, LookupError> {
-    /// `RANGE_SECTION_CODEHEAP` and `RANGE_SECTION_RANGELIST` (`vm/codeman.h`).
+    /// `RANGE_SECTION_COLLECTIBLE`, `RANGE_SECTION_CODEHEAP` and `RANGE_SECTION_RANGELIST` (`vm/codeman.h`).
+    const COLLECTIBLE: u32 = 1;
     const CODE_HEAP: u32 = 2;
     const RANGE_LIST: u32 = 4;
     let field = |offset| memory.u64(section.wrapping_add(offset));
@@ -89,7 +92,7 @@ fn read_section(
     } else {
         return Err(LookupError::NoCode);
     };
-    Ok(CodeRange { begin, end, content })
+    Ok(CodeRange { begin, end, is_collectible: flags & COLLECTIBLE != 0, content })
 }
 
 /// Reads a pointer without its mark; `None` is a null pointer.

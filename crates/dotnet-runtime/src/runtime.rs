@@ -56,6 +56,8 @@ pub struct RuntimeCode {
     pub module_file_name: String,
     /// What it is.
     pub kind: CodeKind,
+    /// Whether the runtime frees the code when nothing refers to it, and uses its memory for other code.
+    pub can_be_freed: bool,
 }
 
 /// What code of a runtime is.
@@ -193,6 +195,7 @@ impl DotNetRuntime {
             name: named.name,
             module_file_name: named.file_name,
             kind,
+            can_be_freed: range.is_collectible || kind == CodeKind::Dynamic,
         })
     }
 
@@ -219,6 +222,7 @@ impl DotNetRuntime {
             name: format!("stub {kind}"),
             module_file_name: String::new(),
             kind: CodeKind::Stub,
+            can_be_freed: true,
         })
     }
 
@@ -253,6 +257,7 @@ impl DotNetRuntime {
             name,
             module_file_name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             kind: CodeKind::Precompiled,
+            can_be_freed: range.is_collectible,
         })
     }
 

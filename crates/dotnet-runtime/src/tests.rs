@@ -59,6 +59,7 @@ fn a_method_has_its_name_and_range_in_each_version_and_from_each_place_of_metada
                     name: "Test!N.Outer.Run(int32)".to_owned(),
                     module_file_name: "Test.dll".to_owned(),
                     kind: CodeKind::Compiled,
+                    can_be_freed: false,
                 };
                 assert_eq!(found, expected, "{version:?} {place:?}");
             }
@@ -77,7 +78,14 @@ fn a_generic_type_has_its_type_arguments() {
 fn a_dynamic_method_has_its_own_name() {
     let found = find(code_of(DYNAMIC)).unwrap();
     assert_eq!(found.name, "Test!dynamicClass.made;method(int32,?)");
-    assert_eq!(found.kind, CodeKind::Dynamic);
+    assert_eq!((found.kind, found.can_be_freed), (CodeKind::Dynamic, true));
+}
+
+#[test]
+fn code_of_a_collectible_assembly_can_be_freed() {
+    // `RANGE_SECTION_COLLECTIBLE` and `RANGE_SECTION_CODEHEAP`.
+    let found = find_after(|memory| memory.write_u32(SECTION + 16, 1 | 2), code_of(RUN)).unwrap();
+    assert_eq!((found.kind, found.can_be_freed), (CodeKind::Compiled, true));
 }
 
 #[test]

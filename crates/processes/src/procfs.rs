@@ -226,10 +226,31 @@ impl ProcFs {
         // The memory can be that of a file in user space.
         let memory =
             profiler_blocking::run(Object::process(pid), move || entries.read_memory(pid, address, bytes))?;
-        let stat = self.entries.read(&relative(pid, "stat"), MAX_TEXT_BYTES)?;
+        self.check_is_running(process)?;
+        Ok(memory)
+    }
+
+    /// Opens the memory of a running process for many reads. It stays that of this process, and a read of it can block: see
+    /// [`profiler_blocking::run`].
+    ///
+    /// # Errors
+    /// As [`read_memory`](Self::read_memory).
+    pub fn open_memory(&self, process: &Process) -> io::Result<File> {
+        if self.has_capture() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let (entries, pid) = (self.entries.clone(), process.pid);
+        let memory = profiler_blocking::run(Object::process(pid), move || entries.open_memory(pid))?;
+        self.check_is_running(process)?;
+        Ok(memory)
+    }
+
+    /// Checks that no other process has the PID by now.
+    fn check_is_running(&self, process: &Process) -> io::Result<()> {
+        let stat = self.entries.read(&relative(process.pid, "stat"), MAX_TEXT_BYTES)?;
         let start_ticks = status::parse_start_ticks(&String::from_utf8_lossy(&stat));
         let is_same = process.identity.as_ref().is_some_and(|known| Some(known.start_ticks) == start_ticks);
-        if is_same && !process.has_ended() { Ok(memory) } else { Err(io::ErrorKind::NotFound.into()) }
+        if is_same && !process.has_ended() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Copies the file of a mapping into the capture, when one is recorded.
@@ -310,6 +331,19 @@ impl Entries {
             Ok(memory)
         };
         read(pid).or_else(|error| self.other_threads(pid).find_map(|tid| read(tid).ok()).ok_or(error))
+    }
+
+    /// Opens the memory of a process through the first of its threads that has it.
+    fn open_memory(&self, pid: u32) -> io::Result<File> {
+        let open = |tid| {
+            let memory = self.open(&relative(tid, "mem"))?;
+            // That of a thread that has ended is empty: else, nothing is mapped there.
+            match memory.read_at(&mut [0], 0) {
+                Ok(0) => Err(io::Error::from(io::ErrorKind::NotFound)),
+                _ => Ok(memory),
+            }
+        };
+        open(pid).or_else(|error| self.other_threads(pid).find_map(|tid| open(tid).ok()).ok_or(error))
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {

@@ -98,6 +98,8 @@ pub enum SymbolSource {
     StubCode,
     /// The function table of a Go program (`.gopclntab`), which stripping leaves.
     GoFunctionTable,
+    /// The data structures of the .NET runtime in the memory of the target (data contracts).
+    RuntimeMemory,
 }
 
 impl fmt::Display for SymbolSource {
@@ -117,6 +119,7 @@ impl fmt::Display for SymbolSource {
             Self::RuntimeHelper => "runtime helpers",
             Self::StubCode => "stub code",
             Self::GoFunctionTable => ".gopclntab",
+            Self::RuntimeMemory => "runtime memory",
         })
     }
 }

@@ -5,7 +5,7 @@
 //! | code | sources |
 //! |---|---|
 //! | native | ELF symbol tables and DWARF of the file, of its debug file (build id, debug link, `debuginfod` and SSQP symbol servers), of split DWARF |
-//! | JIT | perf maps, jitdumps, the diagnostics socket of .NET runtimes |
+//! | JIT | perf maps, jitdumps, the diagnostics socket of .NET runtimes, their data structures in the memory of the process |
 //! | native, in a stripped .NET runtime | the tables through which managed code calls its functions |
 //! | native, and stubs, of a .NET runtime in a process | the memory of the process |
 //! | precompiled .NET (ReadyToRun) | metadata in the images, also composite images and single-file programs |
@@ -53,6 +53,7 @@
 //! * [`EventRequest`], [`CollectedEvent`]: what .NET runtimes report beside their methods
 //! * [`SymbolDirectories`]: symbolizes frames of a saved profile
 
+mod attempts;
 mod code;
 mod code_map;
 mod compilations;
@@ -65,6 +66,7 @@ mod hexadecimal;
 mod jit;
 mod jitdump;
 pub mod kernel;
+mod method_memory;
 mod module_code;
 mod modules;
 mod names;
@@ -156,8 +158,11 @@ pub struct Symbolizer {
 /// What .NET runtimes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeRequests {
-    /// The events of their methods. Without, no runtime is contacted.
+    /// The events of their methods. Without, no runtime is contacted for its methods.
     pub events: bool,
+    /// Whether the methods of runtimes that report none are read from the memory of their process, with the feature
+    /// `dotnet-memory`. The runtime is not contacted.
+    pub memory: bool,
     /// Perf maps, which need the events.
     pub perf_maps: bool,
     /// Which method the JIT compiles, which needs the events ([`Symbolizer::compiled_method`]).
@@ -165,15 +170,15 @@ pub struct RuntimeRequests {
 }
 
 impl Default for RuntimeRequests {
-    /// Events alone.
+    /// Events, and memory.
     fn default() -> Self {
-        Self { events: true, ..Self::NOTHING }
+        Self { events: true, memory: true, ..Self::NOTHING }
     }
 }
 
 impl RuntimeRequests {
     /// No runtime is contacted.
-    pub const NOTHING: Self = Self { events: false, perf_maps: false, compilations: false };
+    pub const NOTHING: Self = Self { events: false, memory: false, perf_maps: false, compilations: false };
 }
 
 impl Symbolizer {
@@ -247,7 +252,9 @@ impl Symbolizer {
     }
 
     fn jit_code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
-        CodeKey::Jit(process.key, address, self.jit_names(process).epoch(time_ns))
+        let names = self.jit_names(process);
+        names.note(address);
+        CodeKey::Jit(process.key, address, names.epoch(time_ns))
     }
 
     /// The functions at the code of `process`, innermost first, or the reason for which there is no symbol.

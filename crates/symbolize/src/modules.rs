@@ -4,6 +4,8 @@
 //! they may come from other files of a container, such as a debug file or the assemblies beside it, it is a module of that
 //! container: a container cannot give names to another one.
 
+#[cfg(feature = "dotnet-memory")]
+mod dotnet_runtime;
 mod jit_helpers;
 mod mapped_modules;
 pub(crate) mod tenants;
@@ -270,6 +272,13 @@ impl Modules {
             let hint = budget.timed(|| code.hint(address)).unwrap_or_default();
             hint.function_start == Some(address)
         })
+    }
+
+    /// Reads from a module within the time of its budget.
+    fn read<T: Default>(&mut self, key: ModuleKey, read: impl FnOnce(&mut ModuleCode) -> T) -> T {
+        let Some(module) = self.modules.get_mut(&key) else { return T::default() };
+        let budget = Arc::clone(&module.budget);
+        budget.timed(|| read(&mut module.code)).unwrap_or_default()
     }
 
     /// The cells of a ReadyToRun image with the addresses of helpers and allocators; empty for another module.

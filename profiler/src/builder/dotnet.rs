@@ -4,6 +4,20 @@ use profiler_symbolize::{EventProvider, EventSet, EventStream};
 
 use super::Builder;
 
+/// Where the names of the methods that a .NET runtime compiles come from, besides perf maps and jitdumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DotnetNames {
+    /// From the events of the runtime; from its memory where it reports none.
+    #[default]
+    Auto,
+    /// From the runtime's data structures in the memory of the process, which .NET 9 and 10 describe. The runtime is not
+    /// contacted for them. Names have no tier, and code that the runtime frees has a name from a tenth of a second after its
+    /// first sample on.
+    Memory,
+    /// From the events of the runtime alone.
+    Events,
+}
+
 impl Builder {
     /// Whether managed (.NET) methods keep the runtime's spelling
     /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) in place of that of C#
@@ -20,8 +34,14 @@ impl Builder {
         self
     }
 
-    /// Whether .NET runtimes are asked for the events of their methods, which name JIT code. Without, no runtime is contacted,
-    /// and JIT code has the names in perf maps and jitdumps. Default: true.
+    /// Where the names of .NET methods come from. Memory needs the feature `dotnet-memory`. Default: [`DotnetNames::Auto`].
+    pub fn dotnet_names(mut self, source: DotnetNames) -> Self {
+        self.settings.dotnet_names = source;
+        self
+    }
+
+    /// Whether .NET runtimes are asked for the events of their methods, which name JIT code. Without, no runtime is contacted:
+    /// JIT code has the names in perf maps, in jitdumps and in the memory of the process. Default: true.
     pub fn dotnet_events(mut self, wanted: bool) -> Self {
         self.settings.dotnet_events = wanted;
         self

@@ -25,8 +25,8 @@ use super::{
     wrong_arguments::WrongArguments,
 };
 use crate::{
-    Builder, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition, EventProvider,
-    Profiler, Unwind, sampler::ebpf::CpuSet,
+    Builder, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames, EventCondition,
+    EventProvider, Profiler, Unwind, sampler::ebpf::CpuSet,
 };
 
 /// The error text when no argument selects a target.
@@ -268,7 +268,10 @@ pub(super) struct SamplingArguments {
     /// How user stacks are unwound
     #[arg(long, value_enum, value_name = "METHOD", default_value_t = UnwindMethod::Auto)]
     unwind: UnwindMethod,
-    /// Contact no .NET runtime: JIT code has the names in perf maps alone. For .NET up to 6.0.11 and 7.0.0, which can crash
+    /// Where the names of .NET methods come from, besides perf maps
+    #[arg(long, value_enum, value_name = "SOURCE", default_value_t = DotnetNamesSource::Auto)]
+    dotnet_names: DotnetNamesSource,
+    /// Contact no .NET runtime: JIT code has the names in perf maps and in the runtime's memory. For .NET up to 6.0.11 and 7.0.0, which can crash
     /// when a tool connects again and again
     #[arg(long)]
     no_dotnet_events: bool,
@@ -303,6 +306,27 @@ impl From<UnwindMethod> for Unwind {
             UnwindMethod::Auto => Self::Auto,
             UnwindMethod::Fp => Self::FramePointer,
             UnwindMethod::Dwarf => Self::Dwarf,
+        }
+    }
+}
+
+/// The values of `--dotnet-names`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DotnetNamesSource {
+    /// From the runtime's events; from its memory where it reports none
+    Auto,
+    /// From the runtime's memory (.NET 9 and 10): the runtime is not contacted for them
+    Memory,
+    /// From the runtime's events only
+    Events,
+}
+
+impl From<DotnetNamesSource> for DotnetNames {
+    fn from(source: DotnetNamesSource) -> Self {
+        match source {
+            DotnetNamesSource::Auto => Self::Auto,
+            DotnetNamesSource::Memory => Self::Memory,
+            DotnetNamesSource::Events => Self::Events,
         }
     }
 }
@@ -469,6 +493,7 @@ impl SamplingArguments {
             .kernel_stacks(!self.user_only)
             .user_stacks(!self.kernel_only)
             .unwind(self.unwind.into())
+            .dotnet_names(self.dotnet_names.into())
             .dotnet_events(!self.no_dotnet_events)
             .dotnet_perf_map(self.dotnet_perf_map)
             .dotnet_compilations(self.dotnet_compilations)

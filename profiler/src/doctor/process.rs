@@ -123,6 +123,9 @@ fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     let runtime_can_tell = has_diagnostics(sources);
     Some(match (sources.socket, file) {
         (Some(Ok(())), _) => Finding::ok(NAME, "named by the runtime, at its diagnostics socket"),
+        (_, None) if sources.has_method_memory => {
+            Finding::ok(NAME, "named from the runtime's memory: it has no diagnostics socket that responds")
+        }
         (Some(Err(reason)), None) => Finding::degraded(NAME, reason.to_string(), LACKS, None),
         (_, Some(file)) => Finding::ok(NAME, format!("named by `{file}`")),
         (None, None) if runtime_can_tell => {
@@ -283,6 +286,8 @@ mod tests {
         assert_eq!(jit(&both).unwrap().observed, "named by `/tmp/perf-1.map`");
         let neither = ProcessSymbolSources { socket: refused(), ..core_clr(RuntimeKind::CoreClr, None) };
         assert_eq!(jit(&neither).unwrap().status, Status::Degraded);
+        let memory = ProcessSymbolSources { has_method_memory: true, ..core_clr(RuntimeKind::CoreClr, None) };
+        assert!(jit(&memory).unwrap().observed.starts_with("named from the runtime's memory"));
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::sampler::capture::Recorder;
 #[cfg(feature = "sandbox")]
 use crate::sandbox;
 use crate::{
+    builder::DotnetNames,
     command_user::CommandUser,
     counted_event::CountedEvent,
     error::{Error, ErrorKind, Operation, Result},
@@ -79,6 +80,7 @@ pub(crate) struct Settings {
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
     pub(crate) dotnet_tiers: bool,
+    pub(crate) dotnet_names: DotnetNames,
     pub(crate) dotnet_events: bool,
     pub(crate) dotnet_perf_map: bool,
     pub(crate) dotnet_compilations: bool,
@@ -93,6 +95,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Whether .NET runtimes are asked for the events of their methods.
+    pub(crate) fn has_dotnet_method_events(&self) -> bool {
+        self.dotnet_events && self.dotnet_names != DotnetNames::Memory
+    }
+
     /// The frequency of the timers of CPUs, hertz; 0 where no event needs them.
     pub(super) fn timer_hz(&self) -> u64 {
         if self.cpu_samples { self.frequency_hz } else { self.wall_hz.unwrap_or(0) }
@@ -317,7 +324,8 @@ pub(super) fn new_pipeline(
     let mut symbolizer =
         Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);
     symbolizer.set_runtime_requests(RuntimeRequests {
-        events: settings.dotnet_events,
+        events: settings.has_dotnet_method_events(),
+        memory: settings.dotnet_names != DotnetNames::Events,
         perf_maps: settings.dotnet_perf_map,
         compilations: settings.dotnet_compilations,
     });

@@ -57,19 +57,21 @@ fn doctor_reports_call_tables_and_helpers_of_a_stripped_runtime() {
 }
 
 #[test]
-fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
+fn doctor_reports_the_perf_map_the_memory_or_no_symbols_without_a_diagnostics_socket() {
     let Some(_lock) = run_beside_others() else { return };
-    let command = |map: &str| {
-        let mut command = Workload::dotnet_command("9.0", "cpu");
+    let command = |version: &str, map: &str| {
+        let mut command = Workload::dotnet_command(version, "cpu");
         command.env("COMPlus_EnableDiagnostics", "0").env("PERF_MAP", map);
         command
     };
-    let workload = Workload::run(&mut command("3"));
+    let workload = Workload::run(&mut command("9.0", "3"));
     let map = format!("/tmp/perf-{}.map", workload.pid());
     await_optimized(map.as_ref());
     Findings::new(&workload).assert("JIT frames", &format!("ok        named by `{map}`"));
-    let silent = Workload::run(&mut command("0"));
-    Findings::new(&silent).assert("JIT frames", "degraded  no diagnostics socket and no perf map");
+    let silent = Workload::run(&mut command("9.0", "0"));
+    Findings::new(&silent).assert("JIT frames", "ok        named from the runtime's memory");
+    let old = Workload::run(&mut command("3.1", "0"));
+    Findings::new(&old).assert("JIT frames", "degraded  no diagnostics socket and no perf map");
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use profiler::profile::{FrameKind, Profile, Symbolization};
-use profiler_tests::{Workload, measure_alone, sample, sample_pid};
+use profiler::{
+    DotnetNames,
+    profile::{FrameKind, Profile, Symbolization},
+};
+use profiler_tests::{Workload, measure_alone, run_beside_others, sample, sample_pid};
 
 /// Samples of a session: about a second, most of it without a complete report of the runtime.
 const SAMPLES: u64 = 900;
@@ -45,6 +48,23 @@ fn count_frames(profile: &Profile, ran: &[Ran], outcomes: &mut BTreeMap<String, 
             *outcomes.entry(outcome).or_default() += 1;
         }
     }
+}
+
+#[test]
+fn a_method_in_memory_never_has_the_name_of_another_one_at_its_address() {
+    const SESSIONS: usize = 3;
+    let Some(_lock) = run_beside_others() else { return };
+    let mut outcomes = BTreeMap::new();
+    for _ in 0..SESSIONS {
+        let workload = Workload::run(Workload::dotnet_command("9.0", "reuse").env("PERF_MAP", "0"));
+        let profile = sample(sample_pid(workload.pid()).dotnet_names(DotnetNames::Memory), SAMPLES);
+        let output = workload.end_with_output();
+        let ran: Vec<_> = output.lines().filter_map(parse).collect();
+        count_frames(&profile, &ran, &mut outcomes);
+    }
+    assert!(outcomes.values().sum::<usize>() > 1_000, "{outcomes:?}");
+    assert!(!outcomes.contains_key("wrong"), "{outcomes:?}");
+    eprintln!("{outcomes:?}");
 }
 
 /// How many methods have a name depends on how soon the runtime reports them.

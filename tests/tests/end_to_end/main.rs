@@ -21,6 +21,7 @@ mod dotnet_false_runtime;
 mod dotnet_hostile;
 mod dotnet_memory;
 mod dotnet_memory_search;
+mod dotnet_method_memory;
 mod dotnet_nettrace;
 mod dotnet_perf_map;
 mod dotnet_replaced;

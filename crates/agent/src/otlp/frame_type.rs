@@ -26,7 +26,9 @@ pub(super) fn of(frame: &Frame, name: &str) -> Option<&'static str> {
 /// are in a module.
 fn is_dotnet(frame: &Frame) -> bool {
     match frame.symbolization {
-        Symbolization::Symbol(SymbolSource::ReadyToRun | SymbolSource::RuntimeEvents) => true,
+        Symbolization::Symbol(
+            SymbolSource::ReadyToRun | SymbolSource::RuntimeEvents | SymbolSource::RuntimeMemory,
+        ) => true,
         Symbolization::Symbol(
             SymbolSource::RuntimeCallTable | SymbolSource::RuntimeHelper | SymbolSource::StubCode,
         ) => frame.module.is_none(),

@@ -58,6 +58,7 @@ codes! {
         RuntimeHelper = 12,
         StubCode = 13,
         GoFunctionTable = 14,
+        RuntimeMemory = 15,
     }
     MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3, IdleCpu = 4 }
     Reason {

@@ -210,6 +210,11 @@ impl RuntimeNames {
         matches!(self.listener, ListenerState::Running(_))
     }
 
+    /// Whether a listener receives the methods of the runtime.
+    pub(crate) fn reports_methods(&self) -> bool {
+        self.is_listening() && self.methods.completeness.failure.is_none()
+    }
+
     /// Notifies the listener to stop its session, and the runtime to disable its perf map, before this is dropped. Dropping
     /// it waits until the deadline at most.
     pub(crate) fn begin_stop(&mut self, deadline: Instant) {

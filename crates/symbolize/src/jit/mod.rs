@@ -7,7 +7,7 @@ mod follow;
 mod inherited;
 mod paths;
 mod symbolizer;
-mod tenant_limits;
+pub(crate) mod tenant_limits;
 
 use std::{
     fs::File,
@@ -33,6 +33,7 @@ use crate::{
     RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
+    method_memory::{FoundMethod, MethodMemory},
     perf_map::{MappedCode, PerfMap},
     symbol::{Function, Symbolized},
 };
@@ -73,6 +74,8 @@ pub(crate) struct JitNames {
     perf_maps: Vec<FollowedFile<PerfMap>>,
     jit_dumps: Vec<FollowedFile<JitDump>>,
     runtime: Option<RuntimeNames>,
+    /// The methods of a .NET runtime in the memory of the process, if they may be read.
+    pub(crate) method_memory: Option<MethodMemory>,
     /// The runtime to which the mapped files belong.
     language: Option<LanguageRuntime>,
     /// The processes whose code it has from forks.
@@ -118,7 +121,9 @@ impl JitNames {
             captured_names(process, proc)
         };
         let language = language_of(process);
-        Self { language, ..Self::with_runtime(&owner, root, runtime, budgets.files) }
+        let may_read_memory = cfg!(feature = "dotnet-memory") && requests.memory && !proc.has_capture();
+        let method_memory = may_read_memory.then(MethodMemory::default);
+        Self { language, method_memory, ..Self::with_runtime(&owner, root, runtime, budgets.files) }
     }
 
     fn with_runtime(
@@ -139,6 +144,7 @@ impl JitNames {
             budget,
             jit_dump_name,
             runtime,
+            method_memory: None,
             language: None,
             inheritance: Inheritance::default(),
             is_full: false,
@@ -185,7 +191,8 @@ impl JitNames {
     /// The memory of the names.
     pub(crate) fn memory_bytes(&self) -> usize {
         let methods = self.runtime.as_ref().map_or(0, |runtime| runtime.methods.memory_bytes());
-        self.file_memory_bytes() + methods
+        let memory = self.method_memory.as_ref().map_or(0, MethodMemory::memory_bytes);
+        self.file_memory_bytes() + methods + memory
     }
 
     /// The memory of the names in files.
@@ -220,7 +227,10 @@ impl JitNames {
             }
             (None, Some(found)) => found,
             (None, None) if is_unloaded => Err(Reason::JitCodeUnloaded),
-            (None, None) => Err(self.reason()),
+            (None, None) => match self.memory_lookup(address, time_ns) {
+                Some(found) => found.map(from_memory),
+                None => Err(self.reason()),
+            },
         }
     }
 
@@ -256,11 +266,36 @@ impl JitNames {
         self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns))
     }
 
+    fn memory_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<Result<&FoundMethod, Reason>> {
+        self.method_memory.as_ref()?.lookup(address.0, time_ns)
+    }
+
+    /// Notes a sampled address, which may have to be looked up in the memory of the process.
+    pub(crate) fn note(&mut self, address: RuntimeAddress) {
+        let is_dotnet = self.language == Some(LanguageRuntime::Dotnet);
+        if is_dotnet
+            && self.needs_method_memory()
+            && let Some(memory) = &mut self.method_memory
+        {
+            memory.note(address.0);
+        }
+    }
+
+    /// Whether the runtime reports no methods.
+    pub(crate) fn needs_method_memory(&self) -> bool {
+        !self.runtime.as_ref().is_some_and(RuntimeNames::reports_methods)
+    }
+
     /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code
     /// is precompiled.
     pub(crate) fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
         let tier = self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, time_ns));
-        if tier == Some(Tier::Precompiled) { FrameKind::Precompiled } else { FrameKind::Jit }
+        let is_in_image = || {
+            let found = self.memory_lookup(address, time_ns).and_then(Result::ok);
+            found.is_some_and(|method| method.is_precompiled)
+        };
+        let is_precompiled = tier.map_or_else(is_in_image, |tier| tier == Tier::Precompiled);
+        if is_precompiled { FrameKind::Precompiled } else { FrameKind::Jit }
     }
 
     /// Identifies a period in which no code was replaced: lookups of one address at two times of the same epoch have the
@@ -273,7 +308,8 @@ impl JitNames {
             let is_complete = self.has_all_methods_at(time_ns).into();
             runtime.methods.epoch(time_ns).saturating_mul(2).saturating_add(is_complete)
         });
-        maps.chain(dumps).chain(methods).fold(0, u32::saturating_add)
+        let memory = self.method_memory.as_ref().map(|memory| memory.epoch(time_ns));
+        maps.chain(dumps).chain(methods).chain(memory).fold(0, u32::saturating_add)
     }
 
     /// Whether a .NET runtime reported every method that existed at `time_ns`.
@@ -283,7 +319,9 @@ impl JitNames {
 
     /// Whether a .NET runtime had no method at `address` at `time_ns`.
     pub(crate) fn is_stub(&self, address: RuntimeAddress, time_ns: u64) -> bool {
+        let in_memory = || self.method_memory.as_ref().is_some_and(|memory| memory.is_stub(address.0));
         self.runtime.as_ref().is_some_and(|runtime| runtime.methods.is_stub(address.0, time_ns))
+            || in_memory()
     }
 
     /// Whether a report of all methods up to now would not change the result of a lookup.
@@ -307,6 +345,9 @@ impl JitNames {
         self.jit_dumps.iter_mut().for_each(|dump| dump.names.retire_replaced(before_ns));
         if let Some(runtime) = &mut self.runtime {
             runtime.methods.retire_replaced(before_ns);
+        }
+        if let Some(memory) = &mut self.method_memory {
+            memory.retire_freed(before_ns);
         }
         // The next poll finds out, and goes on where reading stopped.
         self.is_full = false;
@@ -346,6 +387,7 @@ impl JitNames {
         let refusals = || files().filter_map(|(file, _)| file.refusal());
         if self.is_full
             || self.is_behind
+            || self.method_memory.as_ref().is_some_and(MethodMemory::is_truncated)
             || files().any(|(_, truncated)| truncated)
             || refusals().any(|reason| reason == Reason::TooLarge)
         {
@@ -428,6 +470,12 @@ fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
 fn from_runtime(method: RuntimeMethod) -> Symbolized {
     let name = ManagedName { name: method.name.into(), tier: Some(method.tier) };
     Symbolized::from_managed(SymbolSource::RuntimeEvents, name)
+}
+
+fn from_memory(method: &FoundMethod) -> FoundCode {
+    let name = ManagedName { name: (&*method.name).into(), tier: None };
+    let symbolized = Symbolized::from_managed(SymbolSource::RuntimeMemory, name);
+    FoundCode { symbolized, exists_from_ns: 0, is_certain: true }
 }
 
 /// The methods that the runtime reported while the capture was taken.

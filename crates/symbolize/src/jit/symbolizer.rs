@@ -56,7 +56,9 @@ impl Symbolizer {
         self.find_ancestors(processes);
         let mut all: Vec<_> = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut()).collect();
         tenant_limits::start_listeners(&mut all);
-        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
+        let deadline = Instant::now() + MAX_POLL_TIME;
+        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, deadline);
+        self.read_method_memory(processes, MAX_JIT_BYTES, deadline);
     }
 
     /// Reads what the runtimes of the targets wrote, and the method events that were received of them.

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use profiler_processes::{ProcFs, Process};
+
 use super::JitNames;
 use crate::{
     diagnostics::RuntimeNames,
@@ -45,6 +47,27 @@ pub(super) fn poll_in_turns(
             Instant::now() < deadline
                 && memory.change(names, |names, max_bytes| names.poll(now_ns, max_bytes))
         });
+    }
+}
+
+/// Looks up the noted addresses of processes in their memory, until the deadline. `max_bytes` limits the memory of all names.
+///
+/// Processes with many names come last, so that one process does not use the time of all.
+pub(crate) fn read_method_memory(
+    proc: &ProcFs,
+    mut awaited: Vec<(&Process, &mut JitNames)>,
+    max_bytes: usize,
+    deadline: Instant,
+) {
+    let mut shares = TenantShares::new(max_bytes);
+    awaited.iter().for_each(|(_, names)| shares.spend(names.tenant(), names.memory_bytes()));
+    let mut memory = JitMemory(shares);
+    awaited.sort_by_key(|(_, names)| names.memory_bytes());
+    for (process, names) in awaited {
+        if Instant::now() >= deadline {
+            break;
+        }
+        memory.change(names, |names, max_bytes| names.read_method_memory(proc, process, max_bytes));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use profiler_dotnet_symbols::jit_helpers::JitHelpers;
 
 use super::Modules;
-use crate::{ModuleKey, module_code::ModuleCode};
+use crate::ModuleKey;
 
 /// Pairs of a JIT compiler and a runtime whose helpers are kept.
 const MAX_PAIRS: usize = 64;
@@ -26,12 +26,5 @@ impl Modules {
         }
         self.jit_helpers.insert((compiler, runtime), Arc::clone(&helpers));
         helpers
-    }
-
-    /// Reads from a module within the time of its budget.
-    fn read<T: Default>(&mut self, key: ModuleKey, read: impl FnOnce(&mut ModuleCode) -> T) -> T {
-        let Some(module) = self.modules.get_mut(&key) else { return T::default() };
-        let budget = Arc::clone(&module.budget);
-        budget.timed(|| read(&mut module.code)).unwrap_or_default()
     }
 }

@@ -10,7 +10,6 @@
 //!
 //! A process can write anything into its memory. So these names are used for its own frames alone.
 
-mod attempts;
 mod calls;
 mod jit_helpers;
 mod search;
@@ -29,11 +28,8 @@ use profiler_processes::{Mapping, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::{
-    attempts::Attempts,
-    search::{Location, MAX_READ_CELLS, Search},
-};
-use crate::{CodeKey, ModuleKey, Symbolizer, symbol::Symbolized};
+use self::search::{Location, MAX_READ_CELLS, Search};
+use crate::{CodeKey, ModuleKey, Symbolizer, attempts::Attempts, symbol::Symbolized};
 
 /// The largest write barrier. Its code depends on the garbage collector in use.
 const WRITE_BARRIER_BYTES: u64 = 0x100;

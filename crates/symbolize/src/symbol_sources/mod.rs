@@ -35,6 +35,8 @@ pub struct ProcessSymbolSources {
     pub jit_mappings: usize,
     /// Whether the diagnostics socket of the runtime responds; `None` when there is no socket.
     pub socket: Option<Result<(), Reason>>,
+    /// Whether the methods of the runtime can be read from the memory of the process.
+    pub has_method_memory: bool,
     /// A perf map or jitdump whose owner and age are those of the process.
     pub jit_file: Option<PathBuf>,
     /// The ReadyToRun images whose code is mapped.
@@ -99,6 +101,7 @@ impl Symbolizer {
             }
         }
         sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
+        sources.has_method_memory = self.has_method_memory(process);
         sources.jit_file = self.jit_file(process);
         sources.language = language_of(process);
         sources

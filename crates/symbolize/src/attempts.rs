@@ -1,4 +1,4 @@
-//! Limits how often a process is searched for helpers.
+//! Limits how often a process is searched for what its runtime has.
 
 /// Searches of a process: one each time its mappings change until something is found, and one each time the module of the
 /// runtime was closed and opened again.
@@ -6,7 +6,7 @@ const MAX_SEARCHES: u32 = 32;
 
 /// The searches of one kind in a process.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     has_ended: bool,
     searches: u32,
     /// The generation of the mappings at the last search.
@@ -15,7 +15,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// Whether to search a process whose mappings have this generation. Counts the search.
-    pub(super) fn begin(&mut self, generation: usize) -> bool {
+    pub(crate) fn begin(&mut self, generation: usize) -> bool {
         let is_due = !self.has_ended && self.searches < MAX_SEARCHES && self.generation != Some(generation);
         if is_due {
             self.searches += 1;
@@ -25,12 +25,12 @@ impl Attempts {
     }
 
     /// Ends the searches, as they have found something.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.has_ended = true;
     }
 
     /// Searches again, even if the mappings have not changed.
-    pub(super) fn repeat(&mut self) {
+    pub(crate) fn repeat(&mut self) {
         (self.has_ended, self.generation) = (false, None);
     }
 }

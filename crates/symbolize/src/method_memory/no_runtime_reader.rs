@@ -1,0 +1,32 @@
+//! Reads no memory: the feature `dotnet-memory` is off.
+
+use std::time::Duration;
+
+use profiler_processes::{ProcFs, Process};
+
+use super::Found;
+use crate::modules::Modules;
+
+/// No runtime is found.
+#[derive(Debug, Default)]
+pub(super) struct RuntimeReader;
+
+impl RuntimeReader {
+    pub(super) fn find(&mut self, _: &mut Modules, _: &Process) {}
+
+    pub(super) fn is_unknown(&self) -> bool {
+        true
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        false
+    }
+
+    pub(super) fn find_all(&mut self, _: &ProcFs, _: &Process, _: Vec<u64>, _: Duration) -> Found {
+        Found::default()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads the data structures of the .NET runtime of a process.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use profiler_addresses::RuntimeAddress;
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_blocking::Object;
+use profiler_dotnet_runtime::{
+    CodeKind, DescriptorError, DotNetRuntime, LookupError, Memory, ReadError, ReadLimits, RuntimeCode,
+    RuntimeSymbols,
+};
+use profiler_dotnet_symbols::readytorun::AssemblyFiles;
+use profiler_processes::{ProcFs, Process};
+
+use super::{Found, Unnamed, found_methods::ReadMethod};
+use crate::modules::{Modules, tenants::tenant_of};
+
+/// The runtime of a process.
+#[derive(Debug, Default)]
+pub(super) enum RuntimeReader {
+    /// Not found yet.
+    #[default]
+    Unknown,
+    /// Found in a file of the process.
+    Found(RuntimeSymbols, Arc<WorkBudget>),
+    /// Its description has been read.
+    Opened(Box<OpenedRuntime>),
+    /// Its data structures are unknown, or its memory cannot be read.
+    Unusable,
+}
+
+/// A runtime whose description has been read.
+#[derive(Debug)]
+pub(super) struct OpenedRuntime {
+    runtime: DotNetRuntime,
+    memory: Arc<ProcessMemory>,
+}
+
+/// The memory of a process. Its file is open during the lookups of a poll.
+#[derive(Debug, Default)]
+struct ProcessMemory(Mutex<Option<File>>);
+
+impl ProcessMemory {
+    fn set(&self, file: Option<File>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = file.as_ref().ok_or(ReadError::NotMapped)?;
+        file.read_exact_at(into, address).map_err(|_| ReadError::NotMapped)
+    }
+}
+
+/// Opens no assembly: the methods of JIT code are in the metadata of their own modules.
+struct NoFiles;
+
+impl AssemblyFiles for NoFiles {
+    fn open(&self, _: &Path) -> Option<Image> {
+        None
+    }
+}
+
+impl RuntimeReader {
+    /// Finds the runtime in the files of its process.
+    pub(super) fn find(&mut self, modules: &mut Modules, process: &Process) {
+        if let Some(symbols) = modules.runtime_symbols(process) {
+            *self = Self::Found(symbols, modules.budget_of(tenant_of(process)).part());
+        }
+    }
+
+    /// Whether the runtime has not been found yet.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// Whether its memory has methods, as far as is known.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self, Self::Found(..) | Self::Opened(_))
+    }
+
+    /// Finds the methods at addresses. The process can make a read of its memory block: then no more is read.
+    pub(super) fn find_all(
+        &mut self,
+        proc: &ProcFs,
+        process: &Process,
+        addresses: Vec<u64>,
+        max_time: Duration,
+    ) -> Found {
+        let deadline = Instant::now() + max_time;
+        let file = match proc.open_memory(process) {
+            Ok(file) => file,
+            Err(error) => {
+                log::debug!("the memory of process {} cannot be read: {error}", process.pid);
+                return Found::default();
+            }
+        };
+        let reader = std::mem::replace(self, Self::Unusable);
+        let look_up = move || {
+            let mut opened = reader.open(file).map_err(io::Error::other)?;
+            let found =
+                opened.as_mut().map(|opened| opened.find_all(addresses, deadline)).unwrap_or_default();
+            Ok((opened, found))
+        };
+        match profiler_blocking::run(Object::process(process.pid), look_up) {
+            Ok((opened, found)) => {
+                *self = opened.map_or(Self::Unusable, Self::Opened);
+                found
+            }
+            Err(error) => {
+                log::info!("the methods in the memory of process {} are not read: {error}", process.pid);
+                Found::default()
+            }
+        }
+    }
+
+    fn open(self, file: File) -> Result<Option<Box<OpenedRuntime>>, DescriptorError> {
+        match self {
+            Self::Found(symbols, budget) => {
+                let memory = Arc::new(ProcessMemory::default());
+                memory.set(Some(file));
+                let shared = Arc::clone(&memory) as Arc<dyn Memory>;
+                let runtime = DotNetRuntime::open(shared, symbols, ReadLimits::default(), &budget)?;
+                Ok(Some(Box::new(OpenedRuntime { runtime, memory })))
+            }
+            Self::Opened(opened) => {
+                opened.memory.set(Some(file));
+                Ok(Some(opened))
+            }
+            Self::Unknown | Self::Unusable => Ok(None),
+        }
+    }
+
+    /// The metadata that is kept.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Opened(opened) => opened.runtime.cached_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+impl OpenedRuntime {
+    fn find_all(&mut self, addresses: Vec<u64>, deadline: Instant) -> Found {
+        let mut found = Found::default();
+        let mut addresses = addresses.into_iter();
+        for address in addresses.by_ref() {
+            let code = self.runtime.find(RuntimeAddress(address), &NoFiles);
+            found.code.push((address, code.map_err(unnamed).and_then(method)));
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        found.left = addresses.collect();
+        self.memory.set(None);
+        found
+    }
+}
+
+/// A method; a stub has none.
+fn method(code: RuntimeCode) -> Result<ReadMethod, Unnamed> {
+    if code.kind == CodeKind::Stub {
+        return Err(Unnamed::Stub);
+    }
+    Ok(ReadMethod {
+        start: code.start.0,
+        end: code.start.0.saturating_add(code.size_bytes),
+        name: code.name.into(),
+        is_precompiled: code.kind == CodeKind::Precompiled,
+        can_be_freed: code.can_be_freed,
+    })
+}
+
+fn unnamed(error: LookupError) -> Unnamed {
+    match error {
+        LookupError::UnknownStub => Unnamed::Stub,
+        LookupError::NoCode => Unnamed::NotListed,
+        LookupError::NoMethod
+        | LookupError::CodeChanged
+        | LookupError::Malformed(_)
+        | LookupError::Read(_) => Unnamed::Freed,
+        _ => Unnamed::NoName,
+    }
+}
