@@ -4,7 +4,7 @@ use std::{collections::HashSet, fs, path::PathBuf, time::Duration};
 
 use profiler::{
     EventSet,
-    profile::{FieldValue, RuntimeEventKind},
+    profile::{FieldValue, RuntimeEventKind, SymbolSource},
 };
 use profiler_tests::{
     FoldedStacks, await_optimized, run_beside_others, sample, sample_pid, wait_until, workload_path,
@@ -83,6 +83,17 @@ fn methods_are_symbolized_without_settings_from_the_host_and_from_a_sidecar() {
         assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
         assert!(!container.file("/tmp/perf-1.map").exists());
     }
+}
+
+#[test]
+fn methods_have_names_without_diagnostics_below_a_read_only_root() {
+    let Some(_lock) = run_beside_others() else { return };
+    let hardened = builder("9.0").variable("PERF_MAP=0").variable("DOTNET_EnableDiagnostics=0").read_only();
+    let container = hardened.start();
+    let profile = sample(sample_pid(container.pid()), 2_000);
+    assert!(profile.first_ledger().symbolized.contains_key(&SymbolSource::RuntimeMemory));
+    assert_named(&FoldedStacks::from_profile(&profile));
+    assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::delivery::{
 };
 
 impl<T: Transport, C: Fn() -> Duration> Worker<T, C> {
-    /// Accounts for the response to the current request. Who waits for the ledger finds the health of after this request:
-    /// it is reported first.
+    /// Accounts for the response to the current request. The health is updated before the ledger: a thread that waits for the
+    /// ledger then reads the health of this request.
     pub(super) fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Delivered { warning } => {
