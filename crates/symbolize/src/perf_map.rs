@@ -32,8 +32,6 @@ pub(crate) struct PerfMap {
     replacing: Vec<Replacing>,
     /// The times between which the lines of a poll were written, the last poll first.
     polls: VecDeque<Range<u64>>,
-    /// The end of the first poll with lines. Until then, the last of its lines apply.
-    first_read_ns: u64,
     /// The beginning of an incomplete line, at most [`MAX_LINE_BYTES`].
     partial_line: Vec<u8>,
     /// The checksum of the bytes of the line beyond that.
@@ -84,9 +82,6 @@ impl PerfMap {
 
     /// Ends a poll. All bytes since the last one were written between two times (`CLOCK_MONOTONIC`).
     pub(crate) fn end_poll(&mut self, written_ns: Range<u64>) {
-        if self.polls.is_empty() {
-            self.first_read_ns = written_ns.end;
-        }
         for Replacing { start, size, name } in std::mem::take(&mut self.replacing) {
             self.insert(start, size, written_ns.end, name);
         }
@@ -100,17 +95,9 @@ impl PerfMap {
         self.beyond_checksum = None;
     }
 
-    /// The code at `address` at `time_ns`. Before the end of the first poll, it is that of the last line of that poll.
+    /// The code at `address` at `time_ns`.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<MappedCode<'_>> {
-        self.code_of(self.code.lookup(address, time_ns.max(self.first_read_ns))?, time_ns)
-    }
-
-    /// The code at `address` at the time of a fork, which can be long before the first poll.
-    pub(crate) fn lookup_at_fork(&self, address: u64, forked_ns: u64) -> Option<MappedCode<'_>> {
-        self.code_of(self.code.lookup(address, forked_ns)?, forked_ns)
-    }
-
-    fn code_of(&self, entry: &Entry<Name>, time_ns: u64) -> Option<MappedCode<'_>> {
+        let entry = self.code.lookup(address, time_ns)?;
         let exists_from_ns = entry.exists_from_ns;
         let name = (entry.payload != REPLACED).then(|| self.names.get(entry.payload));
         let is_certain =
@@ -126,7 +113,7 @@ impl PerfMap {
 
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(time_ns.max(self.first_read_ns))
+        self.code.epoch(time_ns)
     }
 
     /// Malformed lines.
@@ -355,15 +342,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_in_the_first_poll_has_no_name_where_lines_overlap() {
+    fn code_before_the_end_of_the_first_poll_is_unknown_where_lines_overlap() {
         let mut map = PerfMap::default();
         map.feed(b"100 10 a\n100 10 b\n100 10 a\n200 10 other\n180 100 over it\n300 10 only\n", 0);
         map.end_poll(0..500);
-        let at_fork = |address| [1, 499, 500].map(|time_ns| map.lookup_at_fork(address, time_ns)?.name);
-        assert_eq!(at_fork(0x100), [None, None, Some("a")]);
-        assert_eq!(at_fork(0x200), [None, None, Some("over it")]);
-        assert_eq!(at_fork(0x300), [Some("only"); 3]);
-        assert_eq!([0x100, 0x200].map(|address| name(&map, address, 0)), [Some("a"), Some("over it")]);
+        let names = |address| [1, 499, 500].map(|time_ns| name(&map, address, time_ns));
+        assert_eq!(names(0x100), [None, None, Some("a")]);
+        assert_eq!(names(0x200), [None, None, Some("over it")]);
+        assert_eq!(names(0x300), [Some("only"); 3]);
+        assert_eq!([0, 499, 500].map(|time_ns| map.epoch(time_ns)), [0, 0, 1]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl RuleSet {
         Ok(cached.1)
     }
 
-    /// The rule at an index. If there is none, the rule of code without unwind information.
+    /// The rule at `index`, or the rule of code without unwind information if the set has fewer rules.
     pub(crate) fn get(&self, index: u16) -> Rule {
         self.rules.get_index(index.into()).copied().unwrap_or_default()
     }

@@ -40,7 +40,9 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
     let name = format!("{pid} ({})", process.comm);
     Ok(match process.check_readable() {
-        Ok(()) => about(&name, &symbolizer.symbol_sources(process), is_memory_readable(&proc, process)),
+        Ok(()) => {
+            about(&name, &symbolizer.symbol_sources(&processes, process), is_memory_readable(&proc, process))
+        }
         Err(error) => vec![unreadable(&name, lookup_error_reason(error))],
     })
 }

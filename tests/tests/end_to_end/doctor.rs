@@ -101,3 +101,10 @@ fn doctor_reports_unsymbolized_jit_code_without_a_perf_map() {
     let findings = Findings::new(&Workload::start_with("jit", &["600", "none"]));
     findings.assert("JIT frames", "degraded  no perf map and no jitdump");
 }
+
+#[test]
+fn doctor_reports_the_perf_map_of_a_parent_whose_code_a_process_has() {
+    let Some(_lock) = run_beside_others() else { return };
+    let findings = Findings::new(&Workload::start_with("inherited_jit", &["600", "map"]));
+    findings.assert("JIT frames", "ok        named by `/tmp/perf-");
+}

@@ -68,6 +68,9 @@ pub(super) struct FileFollower {
 struct OpenFile {
     file: Arc<File>,
     device_and_inode: (u64, u64),
+    /// The size of the file when it was opened, and the `CLOCK_MONOTONIC` time after that.
+    found_bytes: u64,
+    found_ns: u64,
     offset: u64,
     /// The last bytes before the offset.
     tail: Vec<u8>,
@@ -158,6 +161,7 @@ impl FileFollower {
         let mut poll_bytes = 0;
         if open.is_rewritten() {
             open.offset = 0;
+            open.found_bytes = 0;
             open.tail.clear();
             decoder.restart();
         }
@@ -198,14 +202,12 @@ impl FileFollower {
         let Some(open) = self.open.as_ref().filter(|_| is_live) else {
             return if after_ns == 0 { 0 } else { now_ns };
         };
-        let now = |clock| {
-            let now = clock_gettime(clock);
-            i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
-        };
-        let (now_ns, now_unix_ns) = (now(ClockId::Monotonic), now(ClockId::Realtime));
+        let (now_ns, now_unix_ns) = (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
         let modified = status_of(&open.file).map_or(i128::MAX, |status| modified_unix_ns(&status));
         let since_ns = now_unix_ns.saturating_sub(modified).saturating_sub(FILE_TIME_RESOLUTION_NS).max(0);
-        u64::try_from(now_ns - since_ns).unwrap_or(0)
+        let modified_ns = u64::try_from(now_ns - since_ns).unwrap_or(0);
+        let had_all_when_found = open.offset <= open.found_bytes;
+        if had_all_when_found { modified_ns.min(open.found_ns) } else { modified_ns }
     }
 }
 
@@ -230,6 +232,8 @@ impl OpenFile {
         Ok(Self {
             file: Arc::new(file),
             device_and_inode: (device, status.stx_ino),
+            found_bytes: status.stx_size,
+            found_ns: u64::try_from(clock_ns(ClockId::Monotonic)).unwrap_or(u64::MAX),
             offset: 0,
             tail: Vec::new(),
         })
@@ -259,6 +263,12 @@ fn status_of(file: &File) -> Result<Statx, Errno> {
     statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)
 }
 
+/// The time of a clock, nanoseconds.
+fn clock_ns(clock: ClockId) -> i128 {
+    let now = clock_gettime(clock);
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
 /// When a file was written last, nanoseconds since 1970-01-01 UTC.
 fn modified_unix_ns(status: &Statx) -> i128 {
     i128::from(status.stx_mtime.tv_sec) * 1_000_000_000 + i128::from(status.stx_mtime.tv_nsec)
@@ -272,16 +282,18 @@ mod tests {
 
     use super::*;
 
-    /// The decoded bytes with their times, and the number of restarts.
+    /// The decoded bytes with their times, the number of restarts, and the times of polls.
     #[derive(Default)]
-    struct Collected(Vec<(Vec<u8>, u64)>, usize);
+    struct Collected(Vec<(Vec<u8>, u64)>, usize, Vec<Range<u64>>);
 
     impl FileDecoder for Collected {
         fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
             self.0.push((bytes.to_vec(), written_after_ns));
         }
 
-        fn end_poll(&mut self, _written_ns: Range<u64>) {}
+        fn end_poll(&mut self, written_ns: Range<u64>) {
+            self.2.push(written_ns);
+        }
 
         fn restart(&mut self) {
             self.1 += 1;
@@ -348,6 +360,21 @@ mod tests {
         fixture.append("two");
         fixture.poll(40);
         assert_eq!(fixture.read(), [("two".to_owned(), 30)]);
+    }
+
+    #[test]
+    fn what_a_file_had_when_it_was_found_was_written_before_that_time() {
+        let mut fixture = Fixture::new();
+        fixture.owner.started_unix_ns = 1;
+        fixture.append(&"x".repeat(2 * MAX_POLL_BYTES as usize));
+        let now_ns = || u64::try_from(clock_ns(ClockId::Monotonic)).unwrap();
+        assert!(fixture.poll(now_ns()));
+        let found_ns = now_ns();
+        fixture.append("written later");
+        while fixture.poll(now_ns()) {}
+        let ends: Vec<_> = fixture.decoder.2.iter().map(|poll| poll.end).collect();
+        let [first, second, third] = ends[..] else { panic!("three polls: {ends:?}") };
+        assert!(first <= found_ns && second <= found_ns && third > found_ns, "{ends:?}, {found_ns}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use profiler_addresses::RuntimeAddress;
@@ -71,21 +71,42 @@ impl Symbolizer {
         let identity = &ancestor.identity;
         let key = (ancestor.pid, identity.started_unix_ns);
         if !self.jit_of_ancestors.contains_key(&key) && self.jit_of_ancestors.len() < MAX_ANCESTORS {
-            // The files in a capture belong to the user who copied them.
-            let own = (identity.status.uid, identity.started_unix_ns);
-            let (uid, started_unix_ns) =
-                if self.proc.is_live() { own } else { (rustix::process::geteuid().as_raw(), 0) };
-            let owner = JitProcess {
-                namespace_pid: identity.status.innermost_pid,
-                uid,
-                started_unix_ns,
-                environ: &identity.environment,
-            };
-            let budget = self.modules.budget_of(tenant_of(process)).part();
-            let names = JitNames::with_runtime(&owner, identity.root.clone(), None, budget);
+            let names = self.new_names_of_ancestor(process, &ancestor);
             self.jit_of_ancestors.insert(key, names);
         }
         Generation { names: AncestorKey::Other(key.0, key.1), ancestor }
+    }
+
+    /// The names in the files of an ancestor, none of which is read yet.
+    fn new_names_of_ancestor(&mut self, process: &Process, ancestor: &Ancestor) -> JitNames {
+        let identity = &ancestor.identity;
+        // The files in a capture belong to the user who copied them.
+        let own = (identity.status.uid, identity.started_unix_ns);
+        let (uid, started_unix_ns) =
+            if self.proc.is_live() { own } else { (rustix::process::geteuid().as_raw(), 0) };
+        let owner = JitProcess {
+            namespace_pid: identity.status.innermost_pid,
+            uid,
+            started_unix_ns,
+            environ: &identity.environment,
+        };
+        let budget = self.modules.budget_of(tenant_of(process)).part();
+        JitNames::with_runtime(&owner, identity.root.clone(), None, budget)
+    }
+
+    /// The path of the first perf map or jitdump that names JIT code which a process has from forks.
+    pub(crate) fn inherited_jit_file(
+        &mut self,
+        processes: &ProcessTable,
+        process: &Process,
+    ) -> Option<PathBuf> {
+        let ancestors = processes.ancestors(process).into_iter();
+        let has_code_of = |ancestor: &Ancestor| {
+            process.mappings().any(|mapping| mapping.backing == Backing::Jit && ancestor.can_share(mapping))
+        };
+        ancestors
+            .take_while(has_code_of)
+            .find_map(|ancestor| self.new_names_of_ancestor(process, &ancestor).find_file(process))
     }
 
     fn names_of_ancestor(&mut self, key: AncestorKey) -> Option<&mut JitNames> {

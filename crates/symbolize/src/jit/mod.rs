@@ -254,7 +254,7 @@ impl JitNames {
     fn lookup_before(&self, address: RuntimeAddress, forked_ns: u64) -> Option<Result<FoundCode, Reason>> {
         let dump = self.dump_lookup(address, forked_ns);
         let dump = dump.filter(|symbol| symbol.exists_from_ns <= forked_ns);
-        let map = self.perf_maps.iter().find_map(|map| map.names.lookup_at_fork(address.0, forked_ns));
+        let map = self.map_lookup(address, forked_ns);
         combined(dump, map.filter(|code| code.exists_from_ns <= forked_ns), forked_ns)
     }
 
@@ -359,6 +359,14 @@ impl JitNames {
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.malformed_records());
         let events = self.runtime.as_ref().map(|runtime| runtime.methods.completeness.malformed_events);
         maps.chain(dumps).chain(events).sum()
+    }
+
+    /// The path of the first file that exists and belongs to the process. `process` has the mapped files.
+    pub(crate) fn find_file(mut self, process: &Process) -> Option<PathBuf> {
+        const MAX_BYTES: usize = 1 << 20;
+        process.mapped_files().for_each(|path| self.add_mapped_file(Path::new(path)));
+        self.poll(0, MAX_BYTES);
+        self.files().next().map(|(path, _)| path.to_owned())
     }
 
     /// The open files, with their paths in the target's root.

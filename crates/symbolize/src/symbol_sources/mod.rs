@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_processes::{Backing, Process};
+use profiler_processes::{Backing, Process, ProcessTable};
 use profiler_profile::{LanguageRuntime, Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
@@ -37,7 +37,7 @@ pub struct ProcessSymbolSources {
     pub socket: Option<Result<(), Reason>>,
     /// Whether the methods of the runtime can be read from the memory of the process.
     pub has_method_memory: bool,
-    /// A perf map or jitdump whose owner and age are those of the process.
+    /// A perf map or jitdump whose owner and age are those of the process, or of one from whose fork it has code.
     pub jit_file: Option<PathBuf>,
     /// The ReadyToRun images whose code is mapped.
     pub images: ReadyToRunImages,
@@ -82,7 +82,7 @@ pub struct NativeFile {
 
 impl Symbolizer {
     /// Detects the runtime of a process and the symbol sources of all its executable mappings.
-    pub fn symbol_sources(&mut self, process: &Process) -> ProcessSymbolSources {
+    pub fn symbol_sources(&mut self, processes: &ProcessTable, process: &Process) -> ProcessSymbolSources {
         let mut sources = ProcessSymbolSources::default();
         let mut seen = HashSet::new();
         for mapping in process.mappings() {
@@ -102,7 +102,7 @@ impl Symbolizer {
         }
         sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
         sources.has_method_memory = self.has_method_memory(process);
-        sources.jit_file = self.jit_file(process);
+        sources.jit_file = self.jit_file(process).or_else(|| self.inherited_jit_file(processes, process));
         sources.language = language_of(process);
         sources
     }
@@ -126,12 +126,8 @@ impl Symbolizer {
 
     /// The path of the perf map or jitdump of a process.
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
-        const MAX_BYTES: usize = 1 << 20;
         let budgets = JitBudgets { events: self.event_budget.clone(), files: Arc::default() };
-        let mut names = JitNames::new(process, &self.proc, budgets, RuntimeRequests::NOTHING);
-        process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
-        names.poll(0, MAX_BYTES);
-        names.files().next().map(|(path, _)| path.to_owned())
+        JitNames::new(process, &self.proc, budgets, RuntimeRequests::NOTHING).find_file(process)
     }
 }
 
