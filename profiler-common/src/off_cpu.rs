@@ -18,7 +18,7 @@ pub struct OffCpuThread {
     pub kernel_stack: StackId,
     /// The user frames.
     pub user_stack: StackId,
-    /// The length of the wait before, nanoseconds.
+    /// The time from the begin of the last wait to its wake-up, nanoseconds.
     pub previous_ns: u64,
     /// Process id in the profiler's PID namespace.
     pub pid: u32,

@@ -45,8 +45,9 @@ impl Governor {
         Some(self.skipped as u16 + 1)
     }
 
-    /// Decides whether the stacks of a wait, or of a system call of this length, are captured. Of threads whose previous wait was
-    /// short, they use half of the bucket at most: a thread that waits thousands of times a second leaves enough for those that wait long.
+    /// Decides whether the stacks of a wait, or of a system call of this length, are captured. Those of threads whose previous wait
+    /// was short, and of displaced threads, use half of the bucket at most: a thread that waits thousands of times a second leaves
+    /// enough for those that wait long.
     #[inline(always)]
     pub fn begin_wait(&mut self, now_ns: u64, share: u32, previous_ns: u64) -> bool {
         let (left_ns, size_ns) = self.refill(now_ns, share);

@@ -105,7 +105,9 @@ fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns
     write_time(&mut thread.woken_ns, if runnable.is_some() { now_ns } else { 0 });
     // From here on, another CPU can wake the thread.
     write_time(&mut thread.since_ns, now_ns);
-    capture_user_stack::<UNWINDS>(context, &mut off_cpu.scratch, thread, now_ns);
+    // A thread that computes is displaced hundreds of times a second on a busy machine.
+    let previous_ns = if runnable.is_some() { 0 } else { thread.previous_ns };
+    capture_user_stack::<UNWINDS>(context, &mut off_cpu.scratch, thread, previous_ns, now_ns);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
 }
 
@@ -138,9 +140,10 @@ fn capture_user_stack<const UNWINDS: bool>(
     context: *mut c_void,
     scratch: &mut Scratch,
     thread: &mut OffCpuThread,
+    previous_ns: u64,
     now_ns: u64,
 ) {
-    if !scratch.governor.begin_wait(now_ns, get!(max_overhead), thread.previous_ns) {
+    if !scratch.governor.begin_wait(now_ns, get!(max_overhead), previous_ns) {
         return;
     }
     thread.has_stacks = 1;
@@ -191,7 +194,11 @@ fn end_wait(task: *mut task_struct, now_ns: u64) {
     }
     write_time(&mut thread.since_ns, 0);
     let waited_ns = now_ns.saturating_sub(since_ns);
-    thread.previous_ns = waited_ns;
+    // Without the time in which it waits for a CPU, which is long for every thread of a busy machine.
+    let blocked_ns = read_time(&thread.woken_ns).saturating_sub(since_ns);
+    if blocked_ns > 0 {
+        thread.previous_ns = blocked_ns;
+    }
     if waited_ns < get!(off_cpu.min_block_ns) {
         count(Counter::OffCpuShort);
         return add(Counter::OffCpuShortNs, waited_ns);
