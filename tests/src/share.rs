@@ -1,7 +1,7 @@
 //! Compares a share of samples with the share that a workload has by construction.
 
 /// The quantile of the normal distribution that one of 100,000 true shares exceeds on either side.
-const QUANTILE: f64 = 4.42;
+pub const QUANTILE: f64 = 4.42;
 
 /// Checks that `found` of `all` samples have something that by construction has a share of `expected_percent`, within
 /// `tolerance_percent` points: what the construction leaves open, such as the time that a call takes beside a loop.

@@ -143,6 +143,20 @@ impl Workload {
         cpu_time(self.pid, self.pid).expect("the workload runs")
     }
 
+    /// The CPU time of the thread with this name.
+    ///
+    /// # Panics
+    /// Panics if there is no such thread.
+    #[must_use]
+    pub fn cpu_time_of(&self, thread: &str) -> Duration {
+        let is_it = |tid: &u32| {
+            let comm = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", self.pid));
+            comm.is_ok_and(|comm| comm.trim_end() == thread)
+        };
+        let tid = self.tids().into_iter().find(is_it);
+        tid.and_then(|tid| cpu_time(self.pid, tid)).unwrap_or_else(|| panic!("there is no thread {thread}"))
+    }
+
     /// The CPU time of all threads.
     #[must_use]
     pub fn cpu_time_of_threads(&self) -> Duration {

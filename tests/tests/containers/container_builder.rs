@@ -170,7 +170,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// Limits the CPU time to a share of one CPU.
+    /// Limits the CPU time to a share of one CPU, which it has beside any other load.
     pub(crate) fn cpu_quota_percent(mut self, percent: u32) -> Self {
         self.cpu_quota_us = Some(CPU_PERIOD_US / 100 * percent);
         self
@@ -190,7 +190,11 @@ impl ContainerBuilder {
 
     /// Starts the container and waits until it is ready.
     pub(crate) fn start(&self) -> Container {
-        Container::start(self.bundle())
+        let container = Container::start(self.bundle());
+        if self.cpu_quota_us.is_some() {
+            container.precede_others();
+        }
+        container
     }
 
     /// Runs the container until it ends.

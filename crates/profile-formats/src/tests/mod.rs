@@ -181,8 +181,8 @@ fn one_stack_a_million_times_is_valid() {
 }
 
 #[test]
-fn a_million_stacks_once_are_valid() {
-    let profile = samples_of((0..1_000_000).map(|number| (number, 1)));
+fn many_stacks_once_are_valid() {
+    let profile = samples_of((0..200_000).map(|number| (number, 1)));
     for &format in Format::ALL {
         assert_is_read(&profile, format, &OutputOptions::default());
     }
