@@ -124,9 +124,9 @@ impl Sweep<'_> {
             let mut address = range.start;
             while address < range.end {
                 knowledge.work.spend(1)?;
-                if self.visited.contains(address) {
-                    address += 1;
-                    continue;
+                address = self.visited.next_absent(address, range.end);
+                if address == range.end {
+                    break;
                 }
                 let Some(instruction) = knowledge.code.decode(address) else {
                     address += 1;

@@ -36,9 +36,9 @@ pub(crate) fn add_runs_of_gaps(
     let mut address = window.start;
     while address < window.end && !knowledge.work.is_scarce() {
         knowledge.work.spend(1)?;
-        if covered.contains(address) {
-            address += 1;
-            continue;
+        address = covered.next_absent(address, window.end);
+        if address == window.end {
+            break;
         }
         let Some(instruction) = knowledge.code.decode(address) else {
             address += 1;
