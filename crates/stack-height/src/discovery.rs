@@ -6,7 +6,7 @@
 //! that are known not to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
 
@@ -227,25 +227,29 @@ fn find_functions_that_never_return(
     }
     calls.sort_unstable();
     let silent = functions.iter().filter(|(_, function)| !function.returns).map(|(start, _)| *start);
-    let mut found: VecDeque<u64> = silent.collect();
-    while let Some(callee) = found.pop_front() {
-        if !knowledge.never_return.insert(callee) {
-            continue;
+    let mut found: Vec<u64> = silent.collect();
+    while !found.is_empty() {
+        // A function can call many that never return, and is analysed again once for all of them.
+        let mut callers = BTreeSet::new();
+        for callee in std::mem::take(&mut found) {
+            if knowledge.never_return.insert(callee) {
+                let first = calls.partition_point(|(start, _)| *start < callee);
+                let of_callee = calls[first..].iter().take_while(|(start, _)| *start == callee);
+                callers.extend(of_callee.map(|(_, caller)| *caller));
+            }
         }
-        let first = calls.partition_point(|(start, _)| *start < callee);
-        let callers = calls[first..].iter().take_while(|(start, _)| *start == callee);
-        for (_, caller) in callers {
+        for caller in callers {
             let Some(is_called) =
-                functions.get(caller).filter(|caller| caller.returns).map(|caller| caller.is_called)
+                functions.get(&caller).filter(|caller| caller.returns).map(|caller| caller.is_called)
             else {
                 continue;
             };
-            let flow = flow_of(knowledge, *caller)?;
+            let flow = flow_of(knowledge, caller)?;
             let function = Function::of(&flow, knowledge, is_called);
             if !function.returns {
-                found.push_back(*caller);
+                found.push(caller);
             }
-            functions.insert(*caller, function);
+            functions.insert(caller, function);
         }
     }
     Ok(())
