@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error,
+    blocks::Blocks,
     code::MachineCode,
     discovery::{Functions, Parts, discover, intersections},
     entry::{has_prologue, looks_like_entry},
@@ -57,6 +58,7 @@ pub fn analyze(
         likely: BTreeSet::new(),
         never_return: HashSet::from_iter(hints.never_return.iter().copied()),
         data_addresses: BTreeSet::new(),
+        spare_blocks: Blocks::default(),
     };
     knowledge.called.extend(hints.function_starts.iter().copied());
     let functions = discover(&mut knowledge, hints, wanted)?;
@@ -87,20 +89,19 @@ fn rows_of_window(
             continue;
         }
         let state = FunctionFlow::entry_state(knowledge, *start);
-        let flow = FunctionFlow::of(knowledge, *start, state, &Surroundings::NONE)?;
+        let flow = FunctionFlow::of(knowledge, *start, &state, &Surroundings::NONE)?;
         let outcomes = flow.outcomes();
         let is_confirmed = outcomes.returns + outcomes.tail_jumps + outcomes.failures > 0;
         let confidence = if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall };
         runs.extend(FunctionRuns::of(knowledge, &flow, window, confidence)?.confirmed);
+        flow.recycle(knowledge);
     }
     let called_rows = rows_of(&mut runs);
     for (start, function) in functions {
         if function.is_called || function.parts & parts == 0 {
             continue;
         }
-        if let Some(likely) = runs_of_likely(knowledge, *start, window, &called_rows)? {
-            runs.extend(likely);
-        }
+        runs.extend(runs_of_likely(knowledge, *start, window, &called_rows)?);
     }
     add_runs_of_gaps(knowledge, &mut runs, window)?;
     runs.extend(signal_return_runs(knowledge, window)?);
@@ -110,37 +111,46 @@ fn rows_of_window(
     Ok(rows)
 }
 
-/// The runs of what may be a function, if its code confirms that it is one.
+/// The runs of what may be a function; none if its code does not confirm that it is one.
 fn runs_of_likely(
     knowledge: &mut Knowledge<'_>,
     start: u64,
     window: &Range<u64>,
     called_rows: &[StackRow],
-) -> Result<Option<Vec<Run>>, Error> {
+) -> Result<Vec<Run>, Error> {
     if row_at(called_rows, start).is_some_and(|row| row.frame.is_some()) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let state = FunctionFlow::entry_state(knowledge, start);
-    let flow = FunctionFlow::of(knowledge, start, state, &Surroundings::NONE)?;
+    let flow = FunctionFlow::of(knowledge, start, &state, &Surroundings::NONE)?;
+    let runs = match confidence_of_likely(knowledge, &flow) {
+        Some(confidence) => FunctionRuns::of(knowledge, &flow, window, confidence)?.confirmed,
+        None => Vec::new(),
+    };
+    flow.recycle(knowledge);
+    let contradicts = |run: &Run| {
+        row_at(called_rows, run.start).is_some_and(|row| row.frame.is_some_and(|frame| frame != run.frame))
+    };
+    Ok(if runs.iter().any(contradicts) { Vec::new() } else { runs })
+}
+
+/// How far the rows of what may be a function can be relied on; `None` if its code does not confirm that it is one.
+fn confidence_of_likely(knowledge: &mut Knowledge<'_>, flow: &FunctionFlow) -> Option<Confidence> {
+    let start = flow.start;
     let outcomes = flow.outcomes();
     if outcomes.failures > 0 || flow.conflicts > 0 || flow.pops_return_address || !flow.has_aligned_calls() {
-        return Ok(None);
+        return None;
     }
     let is_short =
-        flow.blocks.get(&start).is_some_and(|block| block.end.saturating_sub(start) <= SHORT_FUNCTION_BYTES);
+        flow.blocks.at(start).is_some_and(|block| block.end.saturating_sub(start) <= SHORT_FUNCTION_BYTES);
     let is_function = outcomes.returns > 0
         || (looks_like_entry(knowledge, start)
             && (outcomes.tail_jumps > 0
                 || has_prologue(knowledge, start)
                 || (outcomes.likely_tail_jumps > 0 && flow.blocks.len() == 1 && is_short)));
     if !is_function {
-        return Ok(None);
+        return None;
     }
     let is_confirmed = outcomes.returns + outcomes.tail_jumps > 0;
-    let confidence = if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall };
-    let runs = FunctionRuns::of(knowledge, &flow, window, confidence)?.confirmed;
-    let contradicts = |run: &Run| {
-        row_at(called_rows, run.start).is_some_and(|row| row.frame.is_some_and(|frame| frame != run.frame))
-    };
-    Ok(if runs.iter().any(contradicts) { None } else { Some(runs) })
+    Some(if is_confirmed { Confidence::Full } else { Confidence::ReturnMustFollowCall })
 }

@@ -158,8 +158,8 @@ impl Sweep<'_> {
             return Err(Error::TooLarge);
         }
         let flow = flow_of(knowledge, start)?;
-        for (address, block) in &flow.blocks {
-            self.visited.insert(*address, block.end);
+        for block in flow.blocks.iter() {
+            self.visited.insert(block.start, block.end);
         }
         for callee in &flow.callees {
             let calls = if contains(self.wanted, *callee) { 0 } else { calls_outside + 1 };
@@ -173,6 +173,7 @@ impl Sweep<'_> {
         let capacity = MAX_CANDIDATES.saturating_sub(self.candidates.len());
         self.candidates.extend(addresses.filter(|address| contains(self.wanted, **address)).take(capacity));
         self.functions.insert(start, Function::of(&flow, knowledge, is_called));
+        flow.recycle(knowledge);
         Ok(())
     }
 }
@@ -205,7 +206,7 @@ impl Function {
         callees.sort_unstable();
         callees.dedup();
         let parts = Parts::of_program(knowledge.program);
-        let parts = flow.blocks.iter().fold(0, |bits, (start, block)| bits | parts.of(&(*start..block.end)));
+        let parts = flow.blocks.iter().fold(0, |bits, block| bits | parts.of(&(block.start..block.end)));
         let returns = flow.returns(knowledge);
         Self { callees: callees.into_boxed_slice(), parts, returns, is_called }
     }
@@ -213,7 +214,7 @@ impl Function {
 
 fn flow_of(knowledge: &mut Knowledge<'_>, start: u64) -> Result<FunctionFlow, Error> {
     let state = FunctionFlow::entry_state(knowledge, start);
-    FunctionFlow::of(knowledge, start, state, &Surroundings::NONE)
+    FunctionFlow::of(knowledge, start, &state, &Surroundings::NONE)
 }
 
 /// Repeats until no function is found that never returns: that of one can be the reason for that of its callers.
@@ -246,6 +247,7 @@ fn find_functions_that_never_return(
             };
             let flow = flow_of(knowledge, caller)?;
             let function = Function::of(&flow, knowledge, is_called);
+            flow.recycle(knowledge);
             if !function.returns {
                 found.push(caller);
             }

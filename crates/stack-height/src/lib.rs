@@ -44,7 +44,7 @@
 //! | `row` | [`StackRow`], [`Frame`]: the output |
 //! | `analysis` | [`analyze`] |
 //! | `discovery`, `entry` | starts of functions, and functions that never return |
-//! | `function` | data flow over the code of one function |
+//! | `function`, `blocks` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
 //! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
 //! | `gaps`, `scan` | code that no known function reaches |
@@ -57,6 +57,7 @@
 
 mod address_set;
 mod analysis;
+mod blocks;
 mod code;
 mod discovery;
 mod entry;
