@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use profiler_stack_height::{Program, analyze};
+use profiler_stack_height::{Program, analyze_in_parts};
 
 use crate::support::{ElfProgram, cpu_seconds, peak_memory_mb};
 
@@ -25,18 +25,21 @@ fn main() {
         let code_bytes: u64 = program.code_ranges().iter().map(|range| range.end - range.start).sum();
         let code_mb = code_bytes as f64 / 1e6;
         let (started, memory_before_mb) = (cpu_seconds(), peak_memory_mb());
-        let rows = analyze(&program, &program.hints, program.code_ranges(), &|| true);
+        let mut digest = DefaultHasher::new();
+        let mut rows = 0;
+        let result =
+            analyze_in_parts(&program, &program.hints, program.code_ranges(), &|| true, &mut |part| {
+                for row in part {
+                    (row.address, row.frame, row.confidence).hash(&mut digest);
+                }
+                rows += part.len();
+                Ok(())
+            });
         let seconds = cpu_seconds() - started;
         let memory_mb = peak_memory_mb() - memory_before_mb;
         let cost = format!("{code_mb:.2} MB, {:.3} s/MB, {memory_mb} MB more", seconds / code_mb);
-        match rows {
-            Ok(rows) => {
-                let mut digest = DefaultHasher::new();
-                for row in &rows {
-                    format!("{row:?}").hash(&mut digest);
-                }
-                println!("{path}: {cost}, {} rows, digest {:016x}", rows.len(), digest.finish());
-            }
+        match result {
+            Ok(()) => println!("{path}: {cost}, {rows} rows, digest {:016x}", digest.finish()),
             Err(error) => println!("{path}: {cost}, {error}"),
         }
     }

@@ -27,7 +27,7 @@ use crate::{
 /// The code whose runs are in memory at the same time, bytes.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// The most rows of a result: 24 bytes each. Code has some 40,000 for each MB.
+/// The most rows of [`analyze`]: 24 bytes each. Code has some 40,000 for each MB.
 const MAX_ROWS: usize = 4 << 20;
 
 /// The most bytes of a function that only jumps to an unknown address: a stub, or a PLT entry.
@@ -46,6 +46,26 @@ pub fn analyze(
     wanted: &[Range<u64>],
     should_continue: &dyn Fn() -> bool,
 ) -> Result<Vec<StackRow>, Error> {
+    let mut rows = Vec::new();
+    analyze_in_parts(program, hints, wanted, should_continue, &mut |part| {
+        rows.extend_from_slice(part);
+        if rows.len() > MAX_ROWS { Err(Error::TooLarge) } else { Ok(()) }
+    })?;
+    Ok(rows)
+}
+
+/// As [`analyze`], for programs of any size: the rows are given to `add_rows` in parts, in ascending order, so that only those
+/// of 8 MiB of code are in memory.
+///
+/// # Errors
+/// Those of [`analyze`] and of `add_rows`. The last row before an error is not limited.
+pub fn analyze_in_parts(
+    program: &dyn Program,
+    hints: &Hints,
+    wanted: &[Range<u64>],
+    should_continue: &dyn Fn() -> bool,
+    add_rows: &mut dyn FnMut(&[StackRow]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let parts = intersections(program.code_ranges(), wanted);
     let lengths = parts.iter().map(|range| range.end.saturating_sub(range.start));
     let wanted_bytes = lengths.fold(0_u64, u64::saturating_add);
@@ -62,19 +82,23 @@ pub fn analyze(
     };
     knowledge.called.extend(hints.function_starts.iter().copied());
     let functions = discover(&mut knowledge, hints, wanted)?;
-    let mut rows = Vec::new();
+    let mut is_known_before = false;
     for range in parts {
         let mut start = range.start;
         while start < range.end {
             let window = start..range.end.min(start.saturating_add(WINDOW_BYTES));
-            rows.extend(rows_of_window(&mut knowledge, &functions, &window)?);
-            if rows.len() > MAX_ROWS {
-                return Err(Error::TooLarge);
+            let mut rows = rows_of_window(&mut knowledge, &functions, &window)?;
+            if is_known_before && rows.first().is_none_or(|row| row.address > window.start) {
+                let end_of_last =
+                    StackRow { address: window.start, frame: None, confidence: Confidence::Full };
+                rows.insert(0, end_of_last);
             }
+            is_known_before = rows.last().is_some_and(|row| row.frame.is_some());
+            add_rows(&rows)?;
             start = window.end;
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn rows_of_window(
@@ -103,6 +127,7 @@ fn rows_of_window(
         }
         runs.extend(runs_of_likely(knowledge, *start, window, &called_rows)?);
     }
+    drop(called_rows);
     add_runs_of_gaps(knowledge, &mut runs, window)?;
     runs.extend(signal_return_runs(knowledge, window)?);
     runs.extend(thread_start_runs(knowledge, window)?);

@@ -42,7 +42,7 @@
 //! |---|---|
 //! | `program` | [`Program`], [`Hints`]: the input |
 //! | `row` | [`StackRow`], [`Frame`]: the output |
-//! | `analysis` | [`analyze`] |
+//! | `analysis` | [`analyze`], [`analyze_in_parts`] |
 //! | `discovery`, `entry` | starts of functions, and functions that never return |
 //! | `function`, `blocks` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
@@ -79,7 +79,7 @@ mod step;
 mod value;
 mod work;
 
-pub use analysis::analyze;
+pub use analysis::{analyze, analyze_in_parts};
 pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;
