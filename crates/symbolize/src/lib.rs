@@ -101,7 +101,7 @@ pub use self::{
     diagnostics::{CollectedEvent, EventStream, StreamEnd},
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
-    jitdump::{JitCallFrames, JitFunctionFrames},
+    jitdump::JitFunctionFrames,
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},

@@ -23,7 +23,7 @@ pub struct JitFunction<'a> {
 }
 
 /// Everything that the unwind table of JIT code depends on. Addresses of the table are relative to the start of the memory.
-pub struct JitSource {
+pub(crate) struct JitSource {
     code: CodeLayout,
     functions: Vec<(Range<u64>, HashedSection)>,
 }
@@ -31,7 +31,7 @@ pub struct JitSource {
 impl JitSource {
     /// Reads the call frame information of functions in one range of memory. Functions outside of it and malformed sections are
     /// left out.
-    pub fn read<'a>(
+    pub(crate) fn read<'a>(
         machine: Machine,
         memory: Range<RuntimeAddress>,
         functions: impl IntoIterator<Item = JitFunction<'a>>,
@@ -53,7 +53,7 @@ impl JitSource {
     ///
     /// # Errors
     /// [`ParseError::TooLarge`] when a limit is exceeded or `should_continue` returns `false`.
-    pub fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
+    pub(crate) fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         self.code.compile_each(&self.functions, should_continue)
     }
 }

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use super::{
-    record::{Record, Unwinding},
-    stream::{FileRecord, RecordStream},
-};
+use profiler_addresses::RuntimeAddress;
+
+use super::record::{Record, Unwinding};
 
 /// Functions of one jitdump with call frame information: CPython has one trampoline for each function of Python.
 const MAX_FUNCTIONS: usize = 64 << 10;
@@ -16,18 +15,17 @@ const MAX_BYTES: usize = 16 << 20;
 /// The alignment of the unwinding data behind the code (`tools/perf/util/genelf.c`).
 const DATA_ALIGNMENT_BYTES: u64 = 8;
 
-/// The call frame information of the current code in a jitdump that is read while it grows.
+/// The call frame information of the current code in a jitdump.
 ///
 /// It is known for code that the last records describe: information of code that was replaced is dropped.
 #[derive(Debug, Default)]
-pub struct JitCallFrames {
-    records: RecordStream,
+pub(super) struct CallFrames {
     /// That of the function whose code is loaded next.
     pending: Option<Frames>,
     /// By the start of the code.
     functions: BTreeMap<u64, Function>,
     bytes: usize,
-    malformed_records: u64,
+    has_changed: bool,
     truncated: bool,
 }
 
@@ -44,59 +42,21 @@ struct Function {
     frames: Frames,
 }
 
-/// The call frame information of one function.
+/// The call frame information of one function of JIT code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JitFunctionFrames<'a> {
-    /// The runtime addresses of the code.
-    pub code: Range<u64>,
+pub struct JitFunctionFrames {
+    /// The code.
+    pub code: Range<RuntimeAddress>,
     /// An `.eh_frame` section of this function, whose addresses are relative to their places.
-    pub eh_frame: &'a [u8],
-    /// The runtime address at which the section is or would be.
-    pub eh_frame_address: u64,
+    pub eh_frame: Arc<[u8]>,
+    /// The address at which the section is or would be.
+    pub eh_frame_address: RuntimeAddress,
 }
 
-impl JitCallFrames {
-    /// Decodes the next bytes of the file.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        let mut records = std::mem::take(&mut self.records);
-        records.feed(bytes, |record| match record {
-            Ok(record) => self.add(record),
-            Err(_) => self.malformed_records += 1,
-        });
-        self.records = records;
-    }
-
-    /// Begins a new file.
-    pub fn restart(&mut self) {
-        *self = Self::default();
-    }
-
-    /// The functions with call frame information in a range of runtime addresses, in ascending order.
-    pub fn functions_in(&self, range: Range<u64>) -> impl Iterator<Item = JitFunctionFrames<'_>> {
-        let starts = range.start..range.end.max(range.start);
-        self.functions.range(starts).map(|(start, function)| {
-            let code_bytes = (function.end - start).checked_next_multiple_of(DATA_ALIGNMENT_BYTES);
-            let data = start.saturating_add(code_bytes.unwrap_or(u64::MAX));
-            JitFunctionFrames {
-                code: *start..function.end,
-                eh_frame: &function.frames.eh_frame,
-                eh_frame_address: data.saturating_add(function.frames.offset),
-            }
-        })
-    }
-
-    /// Records that are too short, and one for an invalid file.
-    pub fn malformed_records(&self) -> u64 {
-        self.malformed_records
-    }
-
-    /// Whether call frame information was discarded because a limit was reached.
-    pub fn truncated(&self) -> bool {
-        self.truncated
-    }
-
-    fn add(&mut self, record: FileRecord<'_>) {
-        match record.record {
+impl CallFrames {
+    /// Applies a record.
+    pub(super) fn add(&mut self, record: &Record<'_>) {
+        match *record {
             Record::Unwinding(Unwinding { eh_frame, offset }) => {
                 self.pending = (!eh_frame.is_empty()).then(|| Frames { eh_frame: eh_frame.into(), offset });
             }
@@ -112,15 +72,42 @@ impl JitCallFrames {
         }
     }
 
+    /// Drops that of the file before.
+    pub(super) fn restart(&mut self) {
+        *self =
+            Self { has_changed: !self.functions.is_empty(), truncated: self.truncated, ..Self::default() };
+    }
+
+    /// All functions with call frame information, in ascending order, if they have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> Option<Vec<JitFunctionFrames>> {
+        std::mem::take(&mut self.has_changed).then(|| self.functions().collect())
+    }
+
+    /// All functions with call frame information, in ascending order.
+    pub(super) fn functions(&self) -> impl Iterator<Item = JitFunctionFrames> {
+        self.functions.iter().map(|(start, function)| {
+            let code_bytes = (function.end - start).checked_next_multiple_of(DATA_ALIGNMENT_BYTES);
+            let data = start.saturating_add(code_bytes.unwrap_or(u64::MAX));
+            JitFunctionFrames {
+                code: RuntimeAddress(*start)..RuntimeAddress(function.end),
+                eh_frame: Arc::clone(&function.frames.eh_frame),
+                eh_frame_address: RuntimeAddress(data.saturating_add(function.frames.offset)),
+            }
+        })
+    }
+
+    /// Whether call frame information was discarded because a limit was reached.
+    pub(super) fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes + self.functions.len() * size_of::<(u64, Function)>()
+    }
+
     /// Notes that there is other code at an address, with or without call frame information.
     fn replace(&mut self, start: u64, size: u64, frames: Option<Frames>) {
-        let Some(end) = start.checked_add(size) else {
-            self.malformed_records += 1;
-            return;
-        };
-        if start == end {
-            return;
-        }
+        let Some(end) = start.checked_add(size).filter(|end| start < *end) else { return };
         while let Some((other, function)) = self.functions.range(..end).next_back()
             && function.end > start
         {
@@ -134,24 +121,14 @@ impl JitCallFrames {
             return;
         }
         self.bytes = bytes;
+        self.has_changed = true;
         self.functions.insert(start, Function { end, frames });
     }
 
     fn remove(&mut self, start: u64) -> Option<Function> {
         let function = self.functions.remove(&start)?;
         self.bytes -= function.frames.eh_frame.len();
+        self.has_changed = true;
         Some(function)
     }
-}
-
-/// Checks that a jitdump in two parts has the same call frame information as the whole file.
-#[cfg(fuzzing)]
-pub(super) fn check_split(first: &[u8], second: &[u8]) {
-    let (mut whole, mut parts) = (JitCallFrames::default(), JitCallFrames::default());
-    whole.feed(&[first, second].concat());
-    parts.feed(first);
-    parts.feed(second);
-    assert_eq!(whole.malformed_records(), parts.malformed_records());
-    assert!(whole.functions_in(0..u64::MAX).eq(parts.functions_in(0..u64::MAX)));
-    assert!(whole.functions_in(0..u64::MAX).is_sorted_by(|one, next| one.code.end <= next.code.start));
 }

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use indexmap::IndexSet;
 
-pub use self::call_frames::{JitCallFrames, JitFunctionFrames};
+pub use self::call_frames::JitFunctionFrames;
 use self::{
+    call_frames::CallFrames,
     record::{Lines, MAX_NAME_BYTES, Record},
     stream::{FileRecord, RecordStream},
 };
@@ -41,6 +42,7 @@ pub(crate) struct JitDump {
     /// Line tables by the address of code that is not decoded yet.
     pending_tables: HashMap<u64, LineTable>,
     records: RecordStream,
+    call_frames: CallFrames,
     malformed_records: u64,
     truncated: bool,
 }
@@ -93,6 +95,7 @@ impl JitDump {
     /// Begins a new file. The code decoded so far stays valid for the time before.
     pub(crate) fn restart(&mut self) {
         self.records = RecordStream::default();
+        self.call_frames.restart();
         self.pending_tables.clear();
     }
 
@@ -137,16 +140,23 @@ impl JitDump {
 
     /// Whether code or lines were discarded because a limit was reached.
     pub(crate) fn truncated(&self) -> bool {
-        self.truncated
+        self.truncated || self.call_frames.truncated()
+    }
+
+    /// The call frame information of all functions, if it has changed since the last call.
+    pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
+        self.call_frames.take_changed()
     }
 
     /// The memory of the code and the line tables.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = size_of_val(&self.lines[..]) + self.files_bytes + self.records.memory_bytes();
+        let tables = tables + self.call_frames.memory_bytes();
         self.code.memory_bytes() + self.names.memory_bytes() + tables
     }
 
     fn add(&mut self, FileRecord { time_ns, line_shift_bytes, record }: FileRecord<'_>) {
+        self.call_frames.add(&record);
         match record {
             Record::Load { address, code_address, size, name } => {
                 let lines = self.pending_tables.remove(&code_address).unwrap_or_default();
@@ -228,7 +238,9 @@ pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = 
             assert_eq!(whole.lookup(address, time_ns), parts.lookup(address, time_ns));
         }
     }
-    call_frames::check_split(first, second);
+    let functions = || whole.call_frames.functions();
+    assert!(functions().eq(parts.call_frames.functions()));
+    assert!(functions().is_sorted_by(|function, next| function.code.end <= next.code.start));
 }
 
 #[cfg(test)]

@@ -55,22 +55,18 @@ fn eh_frame(content: u8) -> Vec<u8> {
     [&8_u32.to_ne_bytes()[..], &0_u32.to_ne_bytes(), &[content; 4]].concat()
 }
 
-fn call_frames(records: &[Vec<u8>]) -> JitCallFrames {
-    let mut frames = JitCallFrames::default();
-    frames.feed(&file_header(0, 0));
-    records.iter().for_each(|record| frames.feed(record));
-    frames
-}
-
 /// The start, the content and the address of the section of each function.
-fn found(frames: &JitCallFrames) -> Vec<(u64, u8, u64)> {
-    let functions = frames.functions_in(0..u64::MAX);
-    functions.map(|function| (function.code.start, function.eh_frame[8], function.eh_frame_address)).collect()
+fn found(dump: &JitDump) -> Vec<(u64, u8, u64)> {
+    let functions = dump.call_frames.functions();
+    let found = |function: JitFunctionFrames| {
+        (function.code.start.0, function.eh_frame[8], function.eh_frame_address.0)
+    };
+    functions.map(found).collect()
 }
 
 #[test]
 fn call_frame_information_belongs_to_the_code_that_follows() {
-    let frames = call_frames(&[
+    let dump = dump(&[
         load(1, 0x800, 8, "without"),
         unwinding(&eh_frame(1), false),
         debug_info(0x1000, &[]),
@@ -82,14 +78,13 @@ fn call_frame_information_belongs_to_the_code_that_follows() {
         load(1, 0x4000, 16, "with a header alone"),
     ]);
     // The unwinding data is behind the code, at a multiple of 8.
-    assert_eq!(found(&frames), [(0x1000, 1, 0x1010), (0x2000, 2, 0x2010 + 20)]);
-    assert_eq!(frames.functions_in(0x1001..0x2000).count(), 0);
-    assert_eq!((frames.malformed_records(), frames.truncated()), (0, false));
+    assert_eq!(found(&dump), [(0x1000, 1, 0x1010), (0x2000, 2, 0x2010 + 20)]);
+    assert_eq!((dump.malformed_records(), dump.truncated()), (0, false));
 }
 
 #[test]
 fn call_frame_information_moves_with_its_code_and_ends_with_it() {
-    let mut frames = call_frames(&[
+    let mut dump = dump(&[
         unwinding(&eh_frame(1), false),
         load(1, 0x1000, 16, "moved"),
         unwinding(&eh_frame(2), false),
@@ -98,13 +93,16 @@ fn call_frame_information_moves_with_its_code_and_ends_with_it() {
         load(2, 0x2008, 16, "other"),
         load(2, 0x3000, 0, "empty"),
     ]);
-    assert_eq!(found(&frames), [(0x3000, 1, 0x3010)]);
-    frames.feed(&moved(3, 0x7000, 0x300f, 1));
-    assert!(found(&frames).is_empty(), "unknown code was moved there");
-    frames.restart();
-    frames.feed(&file_header(0, 0));
-    frames.feed(&[unwinding(&eh_frame(3), false), load(1, 0x1000, 8, "new")].concat());
-    assert_eq!(found(&frames), [(0x1000, 3, 0x1008)]);
+    assert_eq!(found(&dump), [(0x3000, 1, 0x3010)]);
+    assert_eq!(dump.take_changed_call_frames().map(|functions| functions.len()), Some(1));
+    assert_eq!(dump.take_changed_call_frames(), None);
+    dump.feed(&moved(3, 0x7000, 0x300f, 1));
+    assert!(found(&dump).is_empty(), "unknown code was moved there");
+    assert_eq!(dump.take_changed_call_frames(), Some(Vec::new()));
+    dump.restart();
+    dump.feed(&file_header(0, 0));
+    dump.feed(&[unwinding(&eh_frame(3), false), load(1, 0x1000, 8, "new")].concat());
+    assert_eq!(found(&dump), [(0x1000, 3, 0x1008)]);
 }
 
 #[test]
@@ -112,7 +110,7 @@ fn malformed_unwinding_information_is_counted_and_left_out() {
     let with_sizes = |sizes: [u64; 3], data: &[u8]| {
         record(4, 0, &[&sizes.map(u64::to_ne_bytes).concat()[..], data].concat())
     };
-    let frames = call_frames(&[
+    let dump = dump(&[
         record(4, 0, &[0; 23]),
         with_sizes([13, 0, 0], &eh_frame(1)),
         with_sizes([u64::MAX, 0, 0], &eh_frame(1)),
@@ -124,18 +122,18 @@ fn malformed_unwinding_information_is_counted_and_left_out() {
         load(1, u64::MAX, 8, "wraps"),
         load(1, 0x2000, 8, "without"),
     ]);
-    assert_eq!(found(&frames), []);
-    assert_eq!(frames.malformed_records(), 7);
+    assert_eq!(found(&dump), []);
+    assert_eq!(dump.malformed_records(), 7);
 }
 
 #[test]
 fn call_frame_information_is_limited() {
-    let mut frames = call_frames(&[unwinding(&vec![0; 64 << 10], false), load(1, 0x1000, 8, "too long")]);
-    assert_eq!((found(&frames).len(), frames.malformed_records()), (0, 0));
+    let mut dump = dump(&[unwinding(&vec![0; 64 << 10], false), load(1, 0x1000, 8, "too long")]);
+    assert_eq!((found(&dump).len(), dump.malformed_records()), (0, 0));
     let functions = (1..=(64 << 10) + 1)
         .map(|index| [unwinding(&eh_frame(1), false), load(1, index * 16, 1, "f")].concat());
-    functions.for_each(|records| frames.feed(&records));
-    assert_eq!((found(&frames).len(), frames.truncated()), (64 << 10, true));
+    functions.for_each(|records| dump.feed(&records));
+    assert_eq!((found(&dump).len(), dump.truncated()), (64 << 10, true));
 }
 
 #[test]
@@ -143,10 +141,10 @@ fn call_frame_information_is_read_in_any_parts() {
     let records = [unwinding(&eh_frame(1), false), load(1, 0x1000, 8, "f"), moved(2, 0x1000, 0x2000, 8)];
     let file = [file_header(0, 0), records.concat()].concat();
     for split in 0..file.len() {
-        let mut frames = JitCallFrames::default();
-        frames.feed(&file[..split]);
-        frames.feed(&file[split..]);
-        assert_eq!(found(&frames), [(0x2000, 1, 0x2008)], "{split}");
+        let mut dump = JitDump::default();
+        dump.feed(&file[..split]);
+        dump.feed(&file[split..]);
+        assert_eq!(found(&dump), [(0x2000, 1, 0x2008)], "{split}");
     }
 }
 
