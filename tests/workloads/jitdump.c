@@ -28,7 +28,7 @@ static const unsigned char INNER[] = {0x48, 0x83, 0xec, 24, 0x48, 0xff, 0xcf, 0x
 static const unsigned char OUTER_EH_FRAME[] = EH_FRAME(21, 40, 20);
 static const unsigned char INNER_EH_FRAME[] = EH_FRAME(24, 24, 23);
 
-/* The header of a section, of which readers of a jitdump need the length alone. */
+/* The header of a section. Readers of a jitdump need its length alone. */
 static const unsigned char EH_FRAME_HDR[20] = {1, 0x1b, 3, 0x3b};
 
 static char dump_path[64];

@@ -136,7 +136,9 @@ impl UnwindTableThread {
     /// Passes the call frame information of all JIT code of processes to the thread. Never blocks.
     pub(super) fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, Vec<JitFunctionFrames>)>) {
         self.pending_frames.extend(changed);
-        if self.pending_frames.is_empty() {
+        // A process is known by its mappings.
+        let awaits_mappings = !self.pending.is_empty() || self.must_clear;
+        if self.pending_frames.is_empty() || awaits_mappings {
             return;
         }
         let message = Message::JitCallFrames(std::mem::take(&mut self.pending_frames));
