@@ -36,11 +36,11 @@ impl JitSource {
         memory: Range<RuntimeAddress>,
         functions: impl IntoIterator<Item = JitFunction<'a>>,
     ) -> Self {
-        let bytes = memory.end.0.saturating_sub(memory.start.0);
+        let all = 0..memory.end.0.saturating_sub(memory.start.0);
         let functions = functions.into_iter().filter_map(|function| read_function(&function, &memory));
         let code = CodeLayout {
             architecture: Architecture::for_machine(machine),
-            code_ranges: [0..bytes].into(),
+            code_ranges: [all].into(),
             known_code: Vec::new(),
             instructions: None,
             managed_code: None,
