@@ -6,7 +6,7 @@
 //! that are known not to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
 
@@ -32,10 +32,11 @@ const MAX_CALLS_OUTSIDE: u32 = 3;
 /// The alignment of functions, bytes: compilers place them so for x86-64.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
+/// The most calls of one program, 8 bytes each. Real code has some 15,000 for each MB.
+const MAX_CALLS: usize = 4 << 20;
+
 /// What is kept of each function.
 pub(crate) struct Function {
-    /// Functions that it calls or jumps to, sorted.
-    callees: Box<[u64]>,
     /// Where its code is, as [`Parts`] says. Linkers place rarely executed blocks far from the others.
     pub(crate) parts: u64,
     returns: bool,
@@ -66,13 +67,16 @@ fn sweep(knowledge: &mut Knowledge<'_>, hints: &Hints, wanted: &[Range<u64>]) ->
         functions: BTreeMap::new(),
         pending: seeds.map(|start| (start, 0)).collect(),
         candidates: pointers.take(MAX_CANDIDATES).collect(),
+        calls: Vec::new(),
     };
     knowledge.likely.clear();
     sweep.follow_calls(knowledge)?;
     sweep.follow_candidates(knowledge)?;
     sweep.follow_gaps(knowledge)?;
-    let Sweep { mut functions, .. } = sweep;
-    find_functions_that_never_return(knowledge, &mut functions)?;
+    let Sweep { mut functions, visited, mut calls, .. } = sweep;
+    calls.sort_unstable();
+    calls.dedup();
+    find_functions_that_never_return(knowledge, &mut functions, &calls, &visited)?;
     let called = functions.iter().filter(|(_, function)| function.is_called);
     knowledge.called = called.map(|(start, _)| *start).collect();
     // Those outside of wanted code still limit the functions before them.
@@ -88,6 +92,8 @@ struct Sweep<'a> {
     pending: Vec<(u64, u32)>,
     /// Addresses that may be starts of functions.
     candidates: BTreeSet<u64>,
+    /// Functions that are called or jumped to, each with one that does, by their numbers in `visited`.
+    calls: Vec<(u32, u32)>,
 }
 
 impl Sweep<'_> {
@@ -124,9 +130,9 @@ impl Sweep<'_> {
             let mut address = range.start;
             while address < range.end {
                 knowledge.work.spend(1)?;
-                if self.visited.contains(address) {
-                    address += 1;
-                    continue;
+                address = self.visited.next_absent(address, range.end);
+                if address == range.end {
+                    break;
                 }
                 let Some(instruction) = knowledge.code.decode(address) else {
                     address += 1;
@@ -158,8 +164,8 @@ impl Sweep<'_> {
             return Err(Error::TooLarge);
         }
         let flow = flow_of(knowledge, start)?;
-        for (address, block) in &flow.blocks {
-            self.visited.insert(*address, block.end);
+        for block in flow.blocks.iter() {
+            self.visited.insert(block.start, block.end);
         }
         for callee in &flow.callees {
             let calls = if contains(self.wanted, *callee) { 0 } else { calls_outside + 1 };
@@ -169,11 +175,23 @@ impl Sweep<'_> {
                 self.pending.push((*callee, calls));
             }
         }
+        self.add_calls(&flow)?;
         let addresses = flow.code_addresses.iter().chain(&flow.tail_targets);
         let capacity = MAX_CANDIDATES.saturating_sub(self.candidates.len());
         self.candidates.extend(addresses.filter(|address| contains(self.wanted, **address)).take(capacity));
         self.functions.insert(start, Function::of(&flow, knowledge, is_called));
+        flow.recycle(knowledge);
         Ok(())
+    }
+
+    fn add_calls(&mut self, flow: &FunctionFlow) -> Result<(), Error> {
+        let Some(caller) = self.visited.index(flow.start) else { return Ok(()) };
+        let callees = flow.callees.iter().chain(&flow.tail_targets);
+        let mut callees: Vec<u32> = callees.filter_map(|callee| self.visited.index(*callee)).collect();
+        callees.sort_unstable();
+        callees.dedup();
+        self.calls.extend(callees.into_iter().map(|callee| (callee, caller)));
+        if self.calls.len() > MAX_CALLS { Err(Error::TooLarge) } else { Ok(()) }
     }
 }
 
@@ -201,51 +219,53 @@ impl Parts {
 
 impl Function {
     fn of(flow: &FunctionFlow, knowledge: &Knowledge<'_>, is_called: bool) -> Self {
-        let mut callees: Vec<u64> = flow.callees.iter().chain(&flow.tail_targets).copied().collect();
-        callees.sort_unstable();
-        callees.dedup();
         let parts = Parts::of_program(knowledge.program);
-        let parts = flow.blocks.iter().fold(0, |bits, (start, block)| bits | parts.of(&(*start..block.end)));
+        let parts = flow.blocks.iter().fold(0, |bits, block| bits | parts.of(&(block.start..block.end)));
         let returns = flow.returns(knowledge);
-        Self { callees: callees.into_boxed_slice(), parts, returns, is_called }
+        Self { parts, returns, is_called }
     }
 }
 
 fn flow_of(knowledge: &mut Knowledge<'_>, start: u64) -> Result<FunctionFlow, Error> {
     let state = FunctionFlow::entry_state(knowledge, start);
-    FunctionFlow::of(knowledge, start, state, &Surroundings::NONE)
+    FunctionFlow::of(knowledge, start, &state, &Surroundings::NONE)
 }
 
-/// Repeats until no function is found that never returns: that of one can be the reason for that of its callers.
+/// Repeats until no function is found that never returns: that of one can be the reason for that of its callers. `calls` is
+/// sorted.
 fn find_functions_that_never_return(
     knowledge: &mut Knowledge<'_>,
     functions: &mut Functions,
+    calls: &[(u32, u32)],
+    numbers: &AddressSet,
 ) -> Result<(), Error> {
-    let mut calls: Vec<(u64, u64)> = Vec::new();
-    for (start, function) in functions.iter() {
-        calls.extend(function.callees.iter().map(|callee| (*callee, *start)));
-    }
-    calls.sort_unstable();
     let silent = functions.iter().filter(|(_, function)| !function.returns).map(|(start, _)| *start);
-    let mut found: VecDeque<u64> = silent.collect();
-    while let Some(callee) = found.pop_front() {
-        if !knowledge.never_return.insert(callee) {
-            continue;
+    let mut found: Vec<u64> = silent.collect();
+    while !found.is_empty() {
+        // A function can call many that never return, and is analysed again once for all of them.
+        let mut callers = BTreeSet::new();
+        for callee in std::mem::take(&mut found) {
+            if knowledge.never_return.insert(callee)
+                && let Some(number) = numbers.index(callee)
+            {
+                let first = calls.partition_point(|(callee, _)| *callee < number);
+                let of_callee = calls[first..].iter().take_while(|(callee, _)| *callee == number);
+                callers.extend(of_callee.filter_map(|(_, caller)| numbers.address(*caller)));
+            }
         }
-        let first = calls.partition_point(|(start, _)| *start < callee);
-        let callers = calls[first..].iter().take_while(|(start, _)| *start == callee);
-        for (_, caller) in callers {
+        for caller in callers {
             let Some(is_called) =
-                functions.get(caller).filter(|caller| caller.returns).map(|caller| caller.is_called)
+                functions.get(&caller).filter(|caller| caller.returns).map(|caller| caller.is_called)
             else {
                 continue;
             };
-            let flow = flow_of(knowledge, *caller)?;
+            let flow = flow_of(knowledge, caller)?;
             let function = Function::of(&flow, knowledge, is_called);
+            flow.recycle(knowledge);
             if !function.returns {
-                found.push_back(*caller);
+                found.push(caller);
             }
-            functions.insert(*caller, function);
+            functions.insert(caller, function);
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! Forward data flow over the code of one function.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    mem,
     ops::Range,
 };
 
@@ -9,6 +11,7 @@ use iced_x86::{Instruction, Mnemonic};
 
 use crate::{
     Error,
+    blocks::{Blocks, Outcome, Successors},
     knowledge::{Knowledge, TableJump},
     row::{Frame, StackRow},
     state::State,
@@ -20,6 +23,9 @@ const MAX_BLOCKS: usize = 1 << 15;
 
 /// The most instructions that are interpreted for one function.
 const MAX_STEPS: u64 = 1 << 21;
+
+/// The numbers of blocks that are moved, when one is added before them, in the time of one step.
+const BLOCKS_MOVED_PER_STEP: u64 = 1 << 8;
 
 /// The most bytes from a jump forward to another part of its function, while starts of functions are not known.
 const MAX_JUMP_WITHIN_FUNCTION: u64 = 4096;
@@ -41,8 +47,11 @@ impl Surroundings<'_> {
 pub(crate) struct FunctionFlow {
     pub(crate) start: u64,
     extent: Range<u64>,
-    pub(crate) blocks: BTreeMap<u64, Block>,
-    pending: BTreeSet<u64>,
+    /// The start of the next known function.
+    next_function: u64,
+    pub(crate) blocks: Blocks,
+    /// Starts of blocks whose states changed, with repetitions.
+    pending: BinaryHeap<Reverse<u64>>,
     steps: u64,
     /// Targets of direct calls, with repetitions.
     pub(crate) callees: Vec<u64>,
@@ -63,35 +72,6 @@ pub(crate) struct FunctionFlow {
     pub(crate) is_incomplete: bool,
 }
 
-/// Instructions that are executed one after the other.
-pub(crate) struct Block {
-    /// The address behind its last instruction.
-    pub(crate) end: u64,
-    /// The state before its first instruction.
-    pub(crate) state: Box<State>,
-    pub(crate) successors: Vec<u64>,
-    pub(crate) outcome: Outcome,
-}
-
-/// How a block leaves its function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It does not.
-    Stays,
-    /// By `ret`, with the stack and frame pointers of the caller.
-    Returns,
-    /// By a jump to the start of another function, with the stack and frame pointers of the caller.
-    TailJump,
-    /// By a jump with the stack and frame pointers of the caller, to what may not be the start of a function.
-    LikelyTailJump,
-    /// By a jump to an unknown address.
-    UnknownJump,
-    /// It continues in code whose frame is known.
-    Joins,
-    /// With other stack or frame pointers than the caller's: the states that lead here are wrong.
-    Fails,
-}
-
 /// How often each [`Outcome`] occurs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcomes {
@@ -109,14 +89,15 @@ impl FunctionFlow {
     pub(crate) fn of(
         knowledge: &mut Knowledge<'_>,
         start: u64,
-        state: State,
+        state: &State,
         surroundings: &Surroundings<'_>,
     ) -> Result<Self, Error> {
         let mut flow = Self {
             start,
             extent: knowledge.extent(start),
-            blocks: BTreeMap::new(),
-            pending: BTreeSet::new(),
+            next_function: knowledge.next_function(start),
+            blocks: mem::take(&mut knowledge.spare_blocks),
+            pending: BinaryHeap::new(),
             steps: 0,
             callees: Vec::new(),
             tail_targets: Vec::new(),
@@ -128,8 +109,11 @@ impl FunctionFlow {
             misaligned_calls: 0,
             is_incomplete: false,
         };
-        flow.enter(start, Box::new(state));
-        while let Some(block) = flow.pending.pop_first() {
+        flow.enter(knowledge, start, state)?;
+        while let Some(Reverse(block)) = flow.pending.pop() {
+            while flow.pending.peek() == Some(&Reverse(block)) {
+                flow.pending.pop();
+            }
             if flow.steps > surroundings.max_steps {
                 flow.is_incomplete = true;
                 break;
@@ -147,7 +131,7 @@ impl FunctionFlow {
     /// How often the function is left in each way.
     pub(crate) fn outcomes(&self) -> Outcomes {
         let mut outcomes = Outcomes::default();
-        for block in self.blocks.values() {
+        for block in self.blocks.iter() {
             match block.outcome {
                 Outcome::Stays => {}
                 Outcome::Returns => outcomes.returns += 1,
@@ -180,16 +164,17 @@ impl FunctionFlow {
 
     /// The starts of blocks from which a failure can be reached.
     pub(crate) fn blocks_that_can_fail(&self) -> BTreeSet<u64> {
+        let failing = || self.blocks.iter().filter(|block| block.outcome == Outcome::Fails);
+        if failing().next().is_none() {
+            return BTreeSet::new();
+        }
         let mut predecessors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        let mut pending = Vec::new();
-        for (start, block) in &self.blocks {
-            if block.outcome == Outcome::Fails {
-                pending.push(*start);
-            }
-            for successor in &block.successors {
-                predecessors.entry(*successor).or_default().push(*start);
+        for block in self.blocks.iter() {
+            for successor in block.successors.iter() {
+                predecessors.entry(successor).or_default().push(block.start);
             }
         }
+        let mut pending: Vec<u64> = failing().map(|block| block.start).collect();
         let mut found = BTreeSet::new();
         while let Some(block) = pending.pop() {
             if found.insert(block) {
@@ -199,38 +184,38 @@ impl FunctionFlow {
         found
     }
 
-    /// Joins a state into the block at an address, and schedules the block if its state changed; `false` if there is no
-    /// block.
-    fn join(&mut self, address: u64, state: &State) -> bool {
-        let Some(block) = self.blocks.get_mut(&address) else { return false };
-        let had_frame = block.state.has_frame();
-        if block.state.join(state) {
-            if had_frame && !block.state.has_frame() {
-                self.conflicts += 1;
-            }
-            self.pending.insert(address);
-        }
-        true
+    /// Gives the memory of the blocks to the next function.
+    pub(crate) fn recycle(mut self, knowledge: &mut Knowledge<'_>) {
+        self.blocks.clear();
+        knowledge.spare_blocks = self.blocks;
     }
 
-    /// Joins a state into the block at an address, or begins one there.
-    fn enter(&mut self, address: u64, state: Box<State>) {
-        if self.join(address, &state) {
-            return;
+    /// Joins a state into the block at an address, or begins one there. It is scheduled if its state changed.
+    fn enter(&mut self, knowledge: &mut Knowledge<'_>, address: u64, state: &State) -> Result<(), Error> {
+        if let Some(block) = self.blocks.at_mut(address) {
+            let had_frame = block.state.has_frame();
+            if block.state.join(state) {
+                if had_frame && !block.state.has_frame() {
+                    self.conflicts += 1;
+                }
+                self.pending.push(Reverse(address));
+            }
+            return Ok(());
         }
         if self.blocks.len() >= MAX_BLOCKS {
             self.is_incomplete = true;
-            return;
+            return Ok(());
         }
         // The block that this one is a part of ends here from now on.
-        if let Some((outer, block)) = self.blocks.range(..address).next_back()
-            && address < block.end
+        if let Some(outer) = self.blocks.last_before(address)
+            && address < outer.end
         {
-            self.pending.insert(*outer);
+            self.pending.push(Reverse(outer.start));
         }
-        let block = Block { end: address, state, successors: Vec::new(), outcome: Outcome::Stays };
-        self.blocks.insert(address, block);
-        self.pending.insert(address);
+        let moved = self.blocks.insert(address, state);
+        knowledge.work.spend(moved as u64 / BLOCKS_MOVED_PER_STEP)?;
+        self.pending.push(Reverse(address));
+        Ok(())
     }
 
     /// Interprets a block from its start to its end.
@@ -240,17 +225,17 @@ impl FunctionFlow {
         start: u64,
         surroundings: &Surroundings<'_>,
     ) -> Result<(), Error> {
-        let Some(mut state) = self.blocks.get(&start).map(|block| block.state.clone()) else { return Ok(()) };
-        let next_function = self.extent_end_after(knowledge, start);
-        let mut next_block = self.next_block(start);
+        let Some(mut state) = self.blocks.at(start).map(|block| block.state.clone()) else { return Ok(()) };
+        let next_function = self.next_function_after(knowledge, start);
+        let mut next_block = self.blocks.next_start(start);
         let next_known = next_known_frame(surroundings.known, start);
         let mut address = start;
         let mut path = Path::default();
-        let mut successors: Vec<(u64, Box<State>)> = Vec::new();
-        let mut cases: Option<(Vec<u64>, Box<State>)> = None;
+        let mut successors = Successors::default();
+        let mut taken_state = None;
         let outcome = loop {
             if address != start && next_block == Some(address) {
-                successors.push((address, state));
+                successors.next = Some(address);
                 break Outcome::Stays;
             }
             if address == next_function && address != start {
@@ -268,7 +253,7 @@ impl FunctionFlow {
             knowledge.work.spend(1)?;
             self.steps += 1;
             if next_block.is_some_and(|next| next < address) {
-                next_block = self.next_block(address);
+                next_block = self.blocks.next_start(address);
             }
             self.pops_return_address |= state.is_above_return_address();
             let before = state.is_at_entry_height();
@@ -282,16 +267,15 @@ impl FunctionFlow {
                 Flow::Stop => break Outcome::Stays,
                 Flow::Return => break if before { Outcome::Returns } else { Outcome::Fails },
                 Flow::Jump(target) => {
-                    break self.jump(knowledge, &instruction, target, state, &mut successors);
+                    break self.jump(knowledge, &instruction, target, &state, &mut successors);
                 }
                 Flow::ConditionalJump(target) => {
                     let mut taken = state.clone();
                     taken.refine(&instruction, true);
                     state.refine(&instruction, false);
-                    let outcome = self.conditional_jump(knowledge, target, taken, &mut successors);
-                    if next != next_function {
-                        successors.push((next, state));
-                    }
+                    let outcome = self.conditional_jump(knowledge, target, &taken, &mut successors);
+                    taken_state = Some(taken);
+                    successors.next = (next != next_function).then_some(next);
                     break outcome;
                 }
                 Flow::JumpThroughSlot(slot) if self.never_returns_through(knowledge, slot) => {
@@ -300,12 +284,12 @@ impl FunctionFlow {
                 Flow::JumpThroughSlot(_) | Flow::UnknownJump => break self.unknown_jump(before),
                 Flow::TableJump { table, entries, entry_bytes } => {
                     let jump = TableJump { address: instruction.ip(), table, entries, entry_bytes };
-                    let targets = self.table_targets(knowledge, &jump)?;
-                    if targets.is_empty() {
-                        break self.unknown_jump(before);
-                    }
-                    cases = Some((targets, state));
-                    break Outcome::Stays;
+                    successors.cases = self.table_targets(knowledge, &jump)?;
+                    break if successors.cases.is_empty() {
+                        self.unknown_jump(before)
+                    } else {
+                        Outcome::Stays
+                    };
                 }
                 Flow::Call(target) if target == next && is_pop(knowledge, next) => {
                     state.move_stack_pointer(-8);
@@ -331,35 +315,39 @@ impl FunctionFlow {
                 }
             }
         };
-        if let Some(block) = self.blocks.get_mut(&start) {
-            block.end = address;
-            block.outcome = outcome;
-            block.successors = successors.iter().map(|(target, _)| *target).collect();
-            block.successors.extend(cases.iter().flat_map(|(targets, _)| targets));
+        if let Some(block) = self.blocks.at_mut(start) {
+            (block.end, block.outcome) = (address, outcome);
         }
-        for (target, state) in successors {
-            self.enter(target, state);
+        if let (Some(target), Some(taken)) = (successors.taken, taken_state) {
+            self.enter(knowledge, target, &taken)?;
         }
-        if let Some((targets, state)) = cases {
-            self.steps += targets.len() as u64;
-            for target in targets {
-                if !self.join(target, &state) {
-                    self.enter(target, state.clone());
-                }
-            }
+        if let Some(next) = successors.next {
+            self.enter(knowledge, next, &state)?;
+        }
+        self.steps += successors.cases.len() as u64;
+        for target in &successors.cases {
+            self.enter(knowledge, *target, &state)?;
+        }
+        if let Some(block) = self.blocks.at_mut(start) {
+            block.successors = successors;
         }
         Ok(())
     }
 
-    fn next_block(&self, after: u64) -> Option<u64> {
-        self.blocks.range(after.saturating_add(1)..).next().map(|(start, _)| *start)
+    /// The start of the next known function behind an address of this one.
+    fn next_function_after(&self, knowledge: &Knowledge<'_>, address: u64) -> u64 {
+        if (self.start..self.next_function).contains(&address) {
+            return self.next_function;
+        }
+        match knowledge.next_function(address) {
+            own if own == self.start => self.next_function,
+            other => other,
+        }
     }
 
-    /// The start of the next known function behind an address of this one.
-    fn extent_end_after(&self, knowledge: &Knowledge<'_>, address: u64) -> u64 {
-        let behind = address.saturating_add(1);
-        let mut following = knowledge.called.range(behind..).filter(|start| **start != self.start);
-        following.next().copied().unwrap_or(u64::MAX)
+    /// Whether another known function begins at an address.
+    fn is_other_function(&self, knowledge: &Knowledge<'_>, address: u64) -> bool {
+        !(self.start..self.next_function).contains(&address) && knowledge.called.contains(&address)
     }
 
     fn jump(
@@ -367,15 +355,14 @@ impl FunctionFlow {
         knowledge: &Knowledge<'_>,
         instruction: &Instruction,
         target: u64,
-        state: Box<State>,
-        successors: &mut Vec<(u64, Box<State>)>,
+        state: &State,
+        successors: &mut Successors,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
             return Outcome::Stays;
         }
         let is_at_entry_height = state.is_at_entry_height();
-        let is_other_function = target != self.start && knowledge.called.contains(&target);
-        if is_other_function || (target == self.start && is_at_entry_height) {
+        if self.is_other_function(knowledge, target) || (target == self.start && is_at_entry_height) {
             self.tail_targets.push(target);
             return if is_at_entry_height { Outcome::TailJump } else { Outcome::Fails };
         }
@@ -386,7 +373,7 @@ impl FunctionFlow {
             self.tail_targets.push(target);
             return Outcome::LikelyTailJump;
         }
-        successors.push((target, state));
+        successors.next = Some(target);
         Outcome::Stays
     }
 
@@ -399,24 +386,24 @@ impl FunctionFlow {
         &mut self,
         knowledge: &Knowledge<'_>,
         target: u64,
-        state: Box<State>,
-        successors: &mut Vec<(u64, Box<State>)>,
+        state: &State,
+        successors: &mut Successors,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
             return Outcome::Stays;
         }
-        if target != self.start && knowledge.called.contains(&target) {
+        if self.is_other_function(knowledge, target) {
             self.tail_targets.push(target);
             return if state.is_at_entry_height() { Outcome::TailJump } else { Outcome::Fails };
         }
-        successors.push((target, state));
+        successors.taken = Some(target);
         Outcome::Stays
     }
 
     fn table_targets(&self, knowledge: &mut Knowledge<'_>, jump: &TableJump) -> Result<Vec<u64>, Error> {
         knowledge.add_data_address(jump.table);
         let mut targets = knowledge.table_targets(jump, &self.extent)?;
-        targets.retain(|target| *target == self.start || !knowledge.called.contains(target));
+        targets.retain(|target| !self.is_other_function(knowledge, *target));
         Ok(targets)
     }
 

@@ -28,13 +28,13 @@ impl FunctionRuns {
     ) -> Result<Self, Error> {
         let failing = flow.blocks_that_can_fail();
         let mut runs = Self::default();
-        for (start, block) in &flow.blocks {
-            if block.end <= window.start || *start >= window.end {
+        for block in flow.blocks.iter() {
+            if block.end <= window.start || block.start >= window.end {
                 continue;
             }
-            let into = if failing.contains(start) { &mut runs.refuted } else { &mut runs.confirmed };
+            let into = if failing.contains(&block.start) { &mut runs.refuted } else { &mut runs.confirmed };
             let mut state = block.state.clone();
-            let mut address = *start;
+            let mut address = block.start;
             while address < block.end {
                 knowledge.work.spend(1)?;
                 let Some(instruction) = knowledge.code.decode(address) else { break };

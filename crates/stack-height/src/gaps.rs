@@ -36,9 +36,9 @@ pub(crate) fn add_runs_of_gaps(
     let mut address = window.start;
     while address < window.end && !knowledge.work.is_scarce() {
         knowledge.work.spend(1)?;
-        if covered.contains(address) {
-            address += 1;
-            continue;
+        address = covered.next_absent(address, window.end);
+        if address == window.end {
+            break;
         }
         let Some(instruction) = knowledge.code.decode(address) else {
             address += 1;
@@ -73,16 +73,19 @@ fn runs_from(
 ) -> Result<Vec<Run>, Error> {
     let Some(frame) = frame_by_scan(knowledge, start, known)? else { return Ok(Vec::new()) };
     let Some(state) = State::of_frame(frame) else { return Ok(Vec::new()) };
-    let flow = FunctionFlow::of(knowledge, start, state, &Surroundings { known, max_steps: MAX_STEPS })?;
+    let flow = FunctionFlow::of(knowledge, start, &state, &Surroundings { known, max_steps: MAX_STEPS })?;
     let is_refuted = flow.is_incomplete
         || flow.outcomes().failures > 0
         || flow.conflicts > 0
         || flow.pops_return_address
         || !flow.has_aligned_calls();
-    if is_refuted {
-        return Ok(Vec::new());
-    }
-    Ok(FunctionRuns::of(knowledge, &flow, window, Confidence::ReturnMustFollowCall)?.confirmed)
+    let runs = if is_refuted {
+        Vec::new()
+    } else {
+        FunctionRuns::of(knowledge, &flow, window, Confidence::ReturnMustFollowCall)?.confirmed
+    };
+    flow.recycle(knowledge);
+    Ok(runs)
 }
 
 /// The address behind the path that begins at one, or of the next known code.

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error,
+    blocks::Blocks,
     code::{MAX_INSTRUCTION_BYTES, MachineCode},
     program::Program,
     step::Interpreter,
@@ -36,14 +37,20 @@ pub(crate) struct Knowledge<'a> {
     pub(crate) never_return: HashSet<u64>,
     /// Addresses of data that instructions load: a jump table ends before the next one.
     pub(crate) data_addresses: BTreeSet<u64>,
+    /// Memory for the blocks of the next function.
+    pub(crate) spare_blocks: Blocks,
 }
 
 impl Knowledge<'_> {
     /// The addresses that belong to the function at `start`, as far as the starts of others limit them.
     pub(crate) fn extent(&self, start: u64) -> Range<u64> {
         let end = self.code.range(start).map_or(start, |range| range.end);
-        let following = self.called.range(start.saturating_add(1)..).next().copied().unwrap_or(u64::MAX);
-        start..end.min(following)
+        start..end.min(self.next_function(start))
+    }
+
+    /// The start of the first known function behind an address.
+    pub(crate) fn next_function(&self, address: u64) -> u64 {
+        self.called.range(address.saturating_add(1)..).next().copied().unwrap_or(u64::MAX)
     }
 
     /// The addresses of a sequence of code in a window and up to the end of its last block. It is at most as long as an

@@ -42,9 +42,9 @@
 //! |---|---|
 //! | `program` | [`Program`], [`Hints`]: the input |
 //! | `row` | [`StackRow`], [`Frame`]: the output |
-//! | `analysis` | [`analyze`] |
+//! | `analysis` | [`analyze`], [`analyze_in_parts`] |
 //! | `discovery`, `entry` | starts of functions, and functions that never return |
-//! | `function` | data flow over the code of one function |
+//! | `function`, `blocks` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
 //! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
 //! | `gaps`, `scan` | code that no known function reaches |
@@ -57,6 +57,7 @@
 
 mod address_set;
 mod analysis;
+mod blocks;
 mod code;
 mod discovery;
 mod entry;
@@ -78,7 +79,7 @@ mod step;
 mod value;
 mod work;
 
-pub use analysis::analyze;
+pub use analysis::{analyze, analyze_in_parts};
 pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;

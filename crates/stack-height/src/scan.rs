@@ -81,12 +81,12 @@ impl Scan<'_> {
                 return Ok((address != from).then_some(()).or_else(|| self.evidence.add_tail_jump(&state)));
             }
             let Some(instruction) = knowledge.code.decode(address) else { return Ok(None) };
-            let before = state.clone();
             let flow = knowledge.interpreter.step(&mut state, &instruction);
             address = instruction.next_ip();
             match flow {
                 Flow::Next => {}
-                Flow::Return => return Ok(self.evidence.add_return(&before)),
+                // Neither `ret` nor `jmp` has changed the state.
+                Flow::Return => return Ok(self.evidence.add_return(&state)),
                 Flow::Stop => return Ok(Some(())),
                 Flow::Jump(target) => {
                     self.pending.push((target, state));
@@ -101,7 +101,7 @@ impl Scan<'_> {
                     state.refine(&instruction, false);
                     self.pending.push((target, taken));
                 }
-                Flow::JumpThroughSlot(_) => return Ok(self.evidence.add_tail_jump(&before)),
+                Flow::JumpThroughSlot(_) => return Ok(self.evidence.add_tail_jump(&state)),
                 Flow::UnknownJump => return Ok(None),
                 Flow::TableJump { table, entries, entry_bytes } => {
                     let jump = TableJump { address: instruction.ip(), table, entries, entry_bytes };

@@ -2,7 +2,7 @@
 
 use crate::Error;
 
-/// The most steps of an analysis for each byte of the code whose rows are wanted. Whole programs take up to 6.
+/// The most steps of an analysis for each byte of the code whose rows are wanted. Whole programs take up to 3.
 const STEPS_PER_BYTE: u64 = 32;
 
 /// Steps that any program may take, however small.

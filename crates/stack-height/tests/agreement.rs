@@ -16,7 +16,7 @@ use gimli::{
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use profiler_stack_height::{Cfa, Confidence, Frame, Program, SavedFramePointer, analyze};
 
-use crate::support::{ElfProgram, row_at};
+use crate::support::{ElfProgram, cpu_seconds, peak_memory_mb, row_at};
 
 /// RSP and RBP in DWARF (System V ABI AMD64, figure 3.36).
 const RSP: Register = Register(7);
@@ -126,19 +126,6 @@ fn has_push(program: &ElfProgram, cfi: &CfiRow) -> bool {
     let Some(code) = program.bytes_at(&(cfi.start..cfi.end)) else { return false };
     let mut instructions = Decoder::with_ip(64, code, cfi.start, DecoderOptions::NONE).into_iter();
     instructions.any(|instruction| instruction.mnemonic() == Mnemonic::Push)
-}
-
-/// The CPU time of this thread.
-fn cpu_seconds() -> f64 {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    statistics.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
-}
-
-/// The most memory that this process has had, MB.
-fn peak_memory_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024
 }
 
 fn agreement(path: &Path, symbols: bool) -> Option<Agreement> {

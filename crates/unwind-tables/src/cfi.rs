@@ -67,12 +67,8 @@ impl CodeLayout {
         sections: &[HashedSection],
         should_continue: &dyn Fn() -> bool,
     ) -> Result<UnwindTable, ParseError> {
-        let mut compiler = Compiler::new(self, sections, should_continue);
-        compiler.add_functions(sections)?;
-        if compiler.needs_rbx {
-            compiler = Compiler { restores_rbx: true, ..Compiler::new(self, sections, should_continue) };
-            compiler.add_functions(sections)?;
-        }
+        let compiler = || Compiler::new(self, sections, should_continue);
+        let mut compiler = Compiler::filled(compiler, |compiler| compiler.add_functions(sections))?;
         compiler.add_known_code()?;
         if let Some(code) = &self.managed_code {
             compiler.replace_epilogues(code)?;
@@ -81,6 +77,21 @@ impl CodeLayout {
         if let Some(instructions) = &self.instructions {
             compiler.add_gaps(instructions)?;
         }
+        compiler.write_rows()
+    }
+
+    /// Compiles the table of functions that have a section each. A section describes no other code.
+    /// [`ParseError::TooLarge`] when a limit is exceeded or `should_continue` returns `false`.
+    pub(crate) fn compile_each(
+        &self,
+        functions: &[(Range<u64>, HashedSection)],
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<UnwindTable, ParseError> {
+        let compiler = || Compiler::new(self, &[], should_continue);
+        let mut compiler = Compiler::filled(compiler, |compiler| {
+            functions.iter().try_for_each(|(code, section)| compiler.add_function(code, section))
+        })?;
+        compiler.functions.sort_unstable();
         compiler.write_rows()
     }
 
@@ -190,6 +201,21 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// A compiler to which `add` has added functions: twice, if a row has its CFA at rbx, since the rows of callers have to restore
+    /// it then.
+    fn filled(
+        new: impl Fn() -> Self,
+        add: impl Fn(&mut Self) -> Result<(), ParseError>,
+    ) -> Result<Self, ParseError> {
+        let mut compiler = new();
+        add(&mut compiler)?;
+        if compiler.needs_rbx {
+            compiler = Self { restores_rbx: true, ..new() };
+            add(&mut compiler)?;
+        }
+        Ok(compiler)
+    }
+
     /// The first pass: adds the functions of Go, and evaluates the FDEs of all sections.
     fn add_functions(&mut self, sections: &[HashedSection]) -> Result<(), ParseError> {
         if let Some(go) = &self.code.go {
@@ -204,6 +230,19 @@ impl<'a> Compiler<'a> {
             self.functions.sort_unstable();
             self.add_covering(covering)?;
         }
+        Ok(())
+    }
+
+    /// Evaluates the section of one function.
+    fn add_function(&mut self, code: &Range<u64>, section: &HashedSection) -> Result<(), ParseError> {
+        let first = self.functions.len();
+        self.evaluate_section(section)?;
+        let mut functions = self.functions.split_off(first);
+        functions.retain(|function| code.contains(&function.start));
+        for function in &mut functions {
+            function.bytes = function.bytes.min((code.end - function.start) as u32);
+        }
+        self.functions.extend(functions);
         Ok(())
     }
 

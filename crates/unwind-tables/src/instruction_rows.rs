@@ -11,7 +11,7 @@ use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, Work
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, Machine};
 use profiler_stack_height::{
-    Cfa, Confidence, Frame, Hints, Program, SavedFramePointer, StackRow, analyze, never_returns,
+    Cfa, Confidence, Frame, Hints, Program, SavedFramePointer, StackRow, analyze_in_parts, never_returns,
 };
 
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
     rule::{pack_offsets, rule_without_offsets},
 };
 
-/// The most code that is analysed: with a third of a second for a megabyte, the table of a file takes at most two thirds.
-const MAX_CODE_BYTES: u64 = 2 << 20;
+/// The most code that is analysed: with a quarter of a second for a megabyte, the table of a file takes at most 0.8 seconds.
+const MAX_CODE_BYTES: u64 = 3 << 20;
 
 /// The largest file that is analysed. It is in memory meanwhile: tables of jumps are in its data.
 const MAX_FILE_BYTES: u64 = 32 << 20;
@@ -96,8 +96,12 @@ impl Instructions {
 
     /// The rows of ranges of code, which are sorted; none if the analysis exceeds a limit or is cancelled.
     pub(crate) fn rows(&self, wanted: &[Range<u64>], should_continue: &dyn Fn() -> bool) -> Vec<(u64, Rule)> {
-        let rows = analyze(self, &self.hints, wanted, should_continue).unwrap_or_default();
-        rows.iter().map(|row| (row.address, rule(row))).collect()
+        let mut rules = Vec::new();
+        let analyzed = analyze_in_parts(self, &self.hints, wanted, should_continue, &mut |rows| {
+            rules.extend(rows.iter().map(|row| (row.address, rule(row))));
+            Ok(())
+        });
+        if analyzed.is_ok() { rules } else { Vec::new() }
     }
 }
 

@@ -33,6 +33,7 @@
 //! | `elf_source` | `.gopclntab`, `.eh_frame`, `.debug_frame` and PLTs of an ELF file |
 //! | `cfi_entries`, `cfi_excerpt` | CIEs and FDEs of a section, read in blocks |
 //! | `cfi` | CIEs and FDEs to rows |
+//! | `jit_source` | [`JitFunction`]: call frame information of JIT code |
 //! | `coverage` | the code that FDEs cover, and gaps |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
@@ -51,6 +52,7 @@ mod coverage;
 mod elf_source;
 mod go_rows;
 mod instruction_rows;
+mod jit_source;
 mod managed_code;
 mod packed_rows;
 mod precompiled;
@@ -65,6 +67,7 @@ pub mod test_cfi;
 
 #[cfg(fuzzing)]
 pub use cfi::compile_section;
+pub use jit_source::JitFunction;
 #[cfg(fuzzing)]
 pub use precompiled::compile_unwind_info;
 pub use source::TableSource;

@@ -1,12 +1,20 @@
-//! The unwind information of one file, ELF or .NET image, before it is compiled to a table.
+//! The unwind information of one file, ELF or .NET image, or of JIT code, before it is compiled to a table.
 
+use std::ops::Range;
+
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_dotnet_symbols::pe::is_pe;
-use profiler_elf_symbols::Elf;
+use profiler_elf_symbols::{Elf, Machine};
 
-use crate::{elf_source::ElfSource, precompiled::PrecompiledSource, table::UnwindTable};
+use crate::{
+    elf_source::ElfSource,
+    jit_source::{JitFunction, JitSource},
+    precompiled::PrecompiledSource,
+    table::UnwindTable,
+};
 
-/// Everything of a file that its unwind table depends on. Sources with equal hashes have equal tables, so that a table can
+/// Everything of a file or of JIT code that its unwind table depends on. Sources with equal hashes have equal tables, so that a table can
 /// be shared between copies of a file.
 #[derive(Hash)]
 pub struct TableSource {
@@ -18,6 +26,7 @@ pub struct TableSource {
 enum Kind {
     Elf(ElfSource),
     Precompiled(PrecompiledSource),
+    Jit(JitSource),
 }
 
 impl TableSource {
@@ -46,6 +55,20 @@ impl TableSource {
         Ok(Some(Self { layout: elf.layout(), kind: Kind::Elf(ElfSource::read(&elf, find_debug_file)?) }))
     }
 
+    /// The call frame information of the JIT code in a mapping of `memory`. Functions outside of it and malformed sections are
+    /// left out.
+    pub fn of_jit_code<'a>(
+        machine: Machine,
+        memory: Range<RuntimeAddress>,
+        mapped_offset: FileOffset,
+        functions: impl IntoIterator<Item = JitFunction<'a>>,
+    ) -> Self {
+        let bytes = memory.end.0.saturating_sub(memory.start.0);
+        let section = (mapped_offset, ElfAddress(0), bytes, true);
+        let layout = SegmentLayout::from_sections(std::iter::once(section));
+        Self { layout, kind: Kind::Jit(JitSource::read(machine, memory, functions)) }
+    }
+
     /// Whether the file is a .NET image with precompiled code.
     pub fn is_managed(&self) -> bool {
         matches!(self.kind, Kind::Precompiled(_))
@@ -66,6 +89,7 @@ impl TableSource {
         match &self.kind {
             Kind::Elf(elf) => elf.compile(should_continue),
             Kind::Precompiled(code) => code.compile(should_continue),
+            Kind::Jit(code) => code.compile(should_continue),
         }
     }
 }

@@ -348,6 +348,10 @@ impl Pipeline {
             let begin = Instant::now();
             self.symbolizer.poll_jit(&self.processes, now_ns);
             self.poll_runtime_events();
+            let call_frames = self.symbolizer.take_jit_call_frames();
+            if let Some(unwinding) = &mut self.unwinding {
+                unwinding.set_jit_call_frames(call_frames);
+            }
             let took_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let pause_ns = took_ns.saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
             self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);

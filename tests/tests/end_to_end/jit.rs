@@ -8,7 +8,7 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStacks, Outcome, Workload, assert_share, profiler, run_beside_others, run_command, sample,
-    sample_pid, wait_for_samples,
+    sample_pid, wait_for_samples, wait_until,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -41,6 +41,32 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
             "{look}"
         );
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn jit_code_without_frame_pointers_is_unwound_by_the_call_frame_information_of_its_jitdump() {
+    const CHAIN: [&str; 4] = ["main", "run", "Outer", "Inner"];
+    let Some(_lock) = run_beside_others() else { return };
+    let inner_and_whole = |profile: &Profile| {
+        let stacks = FoldedStacks::from_profile(profile);
+        (stacks.count(|stack| stack.has("Inner")), stacks.count(|stack| stack.has_chain(&CHAIN)))
+    };
+    let workload = Workload::start_with("jitdump", &["600"]);
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    // The jitdump is read while the process is sampled.
+    wait_until("the unwind table of the JIT code", || {
+        wait_for_samples(&mut session, 100);
+        let (inner, whole) = inner_and_whole(&session.take_profile(Duration::ZERO).unwrap());
+        (inner > 0 && whole == inner).then_some(())
+    });
+    wait_for_samples(&mut session, SAMPLES);
+    let (inner, whole) = inner_and_whole(&session.take_profile(Duration::ZERO).unwrap());
+    assert!(inner >= SAMPLES * 9 / 10 && whole * 1000 >= inner * 995, "{whole} of {inner} are whole");
+
+    let workload = Workload::start_with("jitdump", &["600", "without"]);
+    let (inner, whole) = inner_and_whole(&sample(sample_pid(workload.pid()), SAMPLES));
+    assert!(inner >= SAMPLES * 9 / 10 && whole == 0, "nothing else leads to the callers: {whole} of {inner}");
 }
 
 #[test]

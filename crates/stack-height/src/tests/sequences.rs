@@ -6,7 +6,7 @@ use crate::{
     Cfa::{self, FramePointer, StackPointer},
     Confidence, Error, Frame, Hints, Program,
     SavedFramePointer::{self, AtCfa, Same},
-    StackRow, analyze,
+    StackRow, analyze, analyze_in_parts,
     run::row_at,
 };
 
@@ -319,4 +319,35 @@ fn only_wanted_code_has_rows() {
     let rows = analyze(&program, &program.hints, slice::from_ref(&(CODE..CODE + 6)), &|| true).unwrap();
     assert!(rows.iter().all(|row| row.address < CODE + 6));
     assert_eq!(row_at(&rows, CODE + 5).unwrap().frame.unwrap().cfa, StackPointer(8));
+}
+
+#[test]
+fn the_last_row_of_a_part_ends_with_it() {
+    // f: push rbx; pop rbx; ret, and behind it hlt
+    let program = TestProgram::new(&[0x53, 0x5b, 0xc3, 0xf4]);
+    let parts = [CODE..CODE + 3, CODE + 3..CODE + 4];
+    let rows = analyze(&program, &program.hints, &parts, &|| true).unwrap();
+    assert_eq!(row_at(&rows, CODE + 2).unwrap().frame.unwrap().cfa, StackPointer(8));
+    assert_eq!(row_at(&rows, CODE + 3).unwrap().frame, None);
+}
+
+#[test]
+fn rows_are_given_in_parts_until_an_error() {
+    let code = [&[0x53, 0x5b, 0xc3][..], &vec![0xcc; 9 << 20], &[0x53, 0x5b, 0xc3]].concat();
+    let mut program = TestProgram::new(&code);
+    program.hints.function_starts.push(CODE + code.len() as u64 - 3);
+    let mut parts = Vec::new();
+    let mut analyze = |result: Result<(), Error>| {
+        parts.clear();
+        let analyzed =
+            analyze_in_parts(&program, &program.hints, program.code_ranges(), &|| true, &mut |part| {
+                parts.push(part.to_vec());
+                result
+            });
+        (analyzed, parts.clone())
+    };
+    let (result, all) = analyze(Ok(()));
+    assert_eq!((result, all.len()), (Ok(()), 2));
+    assert_eq!(all.concat(), program.rows());
+    assert_eq!(analyze(Err(Error::TooLarge)), (Err(Error::TooLarge), all[..1].to_vec()));
 }

@@ -236,3 +236,16 @@ pub(crate) fn row_at(rows: &[StackRow], address: u64) -> Option<&StackRow> {
     let following = rows.partition_point(|row| row.address <= address);
     rows.get(following.checked_sub(1)?)
 }
+
+/// The CPU time of this thread.
+pub(crate) fn cpu_seconds() -> f64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    statistics.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+/// The most memory that this process has had, MB.
+pub(crate) fn peak_memory_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024
+}

@@ -32,7 +32,7 @@ use self::{
 use crate::{
     RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
-    jitdump::{JitDump, JitSymbol},
+    jitdump::{JitDump, JitFunctionFrames, JitSymbol},
     method_memory::{FoundMethod, MethodMemory},
     perf_map::{MappedCode, PerfMap},
     symbol::{Function, Symbolized},
@@ -180,6 +180,12 @@ impl JitNames {
         }
         self.is_behind = has_more;
         has_more
+    }
+
+    /// The call frame information of all functions in jitdumps, if it has changed since the last call.
+    pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
+        // A process has one jitdump; the others are those of other directories.
+        self.jit_dumps.iter_mut().find_map(|dump| dump.names.take_changed_call_frames())
     }
 
     /// The bytes of files that were read.

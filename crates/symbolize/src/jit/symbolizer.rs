@@ -15,7 +15,7 @@ use super::{
     tenant_limits::{self, MAX_JIT_BYTES},
 };
 use crate::{
-    CodeKey, Symbolizer,
+    CodeKey, JitFunctionFrames, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
     modules::tenants::tenant_of,
     symbol::Symbolized,
@@ -59,6 +59,14 @@ impl Symbolizer {
         let deadline = Instant::now() + MAX_POLL_TIME;
         tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, deadline);
         self.read_method_memory(processes, MAX_JIT_BYTES, deadline);
+    }
+
+    /// The call frame information of the JIT code of processes, where it has changed since the last call: that of all
+    /// functions of a process.
+    pub fn take_jit_call_frames(&mut self) -> Vec<(ProcessKey, Vec<JitFunctionFrames>)> {
+        let changed =
+            |(key, names): (&ProcessKey, &mut JitNames)| Some((*key, names.take_changed_call_frames()?));
+        self.jit.iter_mut().filter_map(changed).collect()
     }
 
     /// Reads what the runtimes of the targets wrote, and the method events that were received of them.

@@ -1,12 +1,19 @@
 //! Reads jitdump files (`jit-PID.dump`): the JIT code of a runtime with exact times and line tables.
 
+mod call_frames;
 mod record;
+mod stream;
 
 use std::collections::HashMap;
 
 use indexmap::IndexSet;
 
-use self::record::{FileHeader, HEADER_BYTES, Lines, MAX_NAME_BYTES, NotJitDump, Record, RecordHeader};
+pub use self::call_frames::JitFunctionFrames;
+use self::{
+    call_frames::CallFrames,
+    record::{Lines, MAX_NAME_BYTES, Record},
+    stream::{FileRecord, RecordStream},
+};
 use crate::{
     code_map::{CodeMap, InsertError},
     names::{Name, Names, shortened},
@@ -34,26 +41,10 @@ pub(crate) struct JitDump {
     files_bytes: usize,
     /// Line tables by the address of code that is not decoded yet.
     pending_tables: HashMap<u64, LineTable>,
-    position: Position,
-    /// The undecoded bytes: at most an incomplete record.
-    undecoded: Vec<u8>,
-    /// Bytes of machine code that follow and are skipped.
-    skip_bytes: u64,
+    records: RecordStream,
+    call_frames: CallFrames,
     malformed_records: u64,
     truncated: bool,
-}
-
-/// What the next bytes are.
-#[derive(Debug, Default)]
-enum Position {
-    #[default]
-    FileHeader,
-    Record {
-        is_monotonic: bool,
-        line_shift_bytes: u64,
-    },
-    /// The file is no jitdump of this machine, or contradicts itself. The rest is skipped.
-    Invalid,
 }
 
 /// The name and the line table of code.
@@ -93,25 +84,18 @@ pub(crate) struct JitSymbol<'a> {
 impl JitDump {
     /// Decodes the next bytes of the file.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        let skipped = bytes.len().min(usize::try_from(self.skip_bytes).unwrap_or(usize::MAX));
-        self.skip_bytes -= skipped as u64;
-        let mut undecoded = std::mem::take(&mut self.undecoded);
-        undecoded.extend_from_slice(&bytes[skipped..]);
-        let mut position = 0;
-        while let Some(length) = self.decode_next(&undecoded[position..]) {
-            let available = length.min(undecoded.len() - position);
-            self.skip_bytes = (length - available) as u64;
-            position += available;
-        }
-        undecoded.drain(..position);
-        self.undecoded = undecoded;
+        let mut records = std::mem::take(&mut self.records);
+        records.feed(bytes, |record| match record {
+            Ok(record) => self.add(record),
+            Err(_) => self.malformed_records += 1,
+        });
+        self.records = records;
     }
 
     /// Begins a new file. The code decoded so far stays valid for the time before.
     pub(crate) fn restart(&mut self) {
-        self.position = Position::FileHeader;
-        self.undecoded.clear();
-        self.skip_bytes = 0;
+        self.records = RecordStream::default();
+        self.call_frames.restart();
         self.pending_tables.clear();
     }
 
@@ -156,72 +140,41 @@ impl JitDump {
 
     /// Whether code or lines were discarded because a limit was reached.
     pub(crate) fn truncated(&self) -> bool {
-        self.truncated
+        self.truncated || self.call_frames.truncated()
+    }
+
+    /// The call frame information of all functions, if it has changed since the last call.
+    pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
+        self.call_frames.take_changed()
     }
 
     /// The memory of the code and the line tables.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tables = size_of_val(&self.lines[..]) + self.files_bytes + self.undecoded.len();
+        let tables = size_of_val(&self.lines[..]) + self.files_bytes + self.records.memory_bytes();
+        let tables = tables + self.call_frames.memory_bytes();
         self.code.memory_bytes() + self.names.memory_bytes() + tables
     }
 
-    /// Decodes the header or record at the start of `bytes`, and returns its length. `None` is an incomplete one.
-    fn decode_next(&mut self, bytes: &[u8]) -> Option<usize> {
-        let decoded = match self.position {
-            Position::FileHeader => self.decode_file_header(bytes)?,
-            Position::Record { is_monotonic, line_shift_bytes } => {
-                self.decode_record(bytes, is_monotonic, line_shift_bytes)?
-            }
-            Position::Invalid => (!bytes.is_empty()).then_some(Ok(bytes.len()))?,
-        };
-        Some(decoded.unwrap_or_else(|NotJitDump| {
-            self.position = Position::Invalid;
-            self.malformed_records += 1;
-            bytes.len()
-        }))
-    }
-
-    fn decode_file_header(&mut self, bytes: &[u8]) -> Option<Result<usize, NotJitDump>> {
-        Some(FileHeader::decode(bytes)?.map(|header| {
-            let FileHeader { total_bytes, is_monotonic, line_shift_bytes } = header;
-            self.position = Position::Record { is_monotonic, line_shift_bytes };
-            total_bytes as usize
-        }))
-    }
-
-    fn decode_record(
-        &mut self,
-        bytes: &[u8],
-        is_monotonic: bool,
-        line_shift_bytes: u64,
-    ) -> Option<Result<usize, NotJitDump>> {
-        let header = match RecordHeader::decode(bytes)? {
-            Ok(header) => header,
-            Err(error) => return Some(Err(error)),
-        };
-        let body = bytes.get(HEADER_BYTES..header.needed_bytes())?;
-        // Times of another clock are not comparable. The last record is valid for all times then.
-        let time_ns = if is_monotonic { header.timestamp_ns } else { 0 };
-        match header.decode_body(body) {
-            Some(Record::Load { address, code_address, size, name }) => {
+    fn add(&mut self, FileRecord { time_ns, line_shift_bytes, record }: FileRecord<'_>) {
+        self.call_frames.add(&record);
+        match record {
+            Record::Load { address, code_address, size, name } => {
                 let lines = self.pending_tables.remove(&code_address).unwrap_or_default();
                 match self.names.push(&shortened(name, MAX_NAME_BYTES)) {
                     Some(name) => self.insert(address, size, time_ns, JitFunction { name, lines }),
                     None => self.truncated = true,
                 }
             }
-            Some(Record::Move { from, to, size }) => {
+            Record::Move { from, to, size } => {
                 if let Some(function) = self.code.newest_from(from).map(|entry| entry.payload) {
                     self.insert(to, size, time_ns, function);
                 }
             }
-            Some(Record::DebugInfo { code_address, lines }) => {
+            Record::DebugInfo { code_address, lines } => {
                 self.add_line_table(code_address, line_shift_bytes, lines);
             }
-            Some(Record::Other) => {}
-            None => self.malformed_records += 1,
+            Record::Unwinding(_) | Record::Other => {}
         }
-        Some(Ok(header.total_bytes as usize))
     }
 
     fn insert(&mut self, address: u64, size: u64, time_ns: u64, function: JitFunction) {
@@ -285,6 +238,9 @@ pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = 
             assert_eq!(whole.lookup(address, time_ns), parts.lookup(address, time_ns));
         }
     }
+    let functions = || whole.call_frames.functions();
+    assert!(functions().eq(parts.call_frames.functions()));
+    assert!(functions().is_sorted_by(|function, next| function.code.end <= next.code.start));
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub(super) const MAX_NAME_BYTES: usize = 16 << 10;
 const MAX_READ_NAME_BYTES: usize = 1 << 20;
 /// Larger line tables are skipped: they have more than 200,000 lines for one function.
 const MAX_DEBUG_INFO_BYTES: usize = 4 << 20;
+/// Longer unwinding information is skipped. That of one function has some 100 bytes.
+const MAX_UNWINDING_BYTES: usize = 64 << 10;
 
 /// The file header.
 pub(super) struct FileHeader {
@@ -53,8 +55,18 @@ pub(super) enum Record<'a> {
     Move { from: u64, to: u64, size: u64 },
     /// The lines of code whose [`Record::Load`] follows.
     DebugInfo { code_address: u64, lines: Lines<'a> },
-    /// Unwind information, the end of the file, or an unknown record.
+    /// The call frame information of code whose [`Record::Load`] follows.
+    Unwinding(Unwinding<'a>),
+    /// The end of the file, an unknown record, or one that is too long.
     Other,
+}
+
+/// An `.eh_frame` section; empty where the record has none, but says that the code maintains a frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unwinding<'a> {
+    pub(super) eh_frame: &'a [u8],
+    /// The distance to the section from where the unwinding data is, behind the code.
+    pub(super) offset: u64,
 }
 
 /// Iterates over the entries of a line table.
@@ -109,6 +121,7 @@ impl RecordHeader {
             0 => LOAD_BYTES + MAX_READ_NAME_BYTES,
             1 => MOVE_BYTES,
             2 if self.total_bytes as usize <= MAX_DEBUG_INFO_BYTES => MAX_DEBUG_INFO_BYTES,
+            4 if self.total_bytes as usize <= MAX_UNWINDING_BYTES => MAX_UNWINDING_BYTES,
             _ => 0,
         };
         (HEADER_BYTES + body).min(self.total_bytes as usize)
@@ -137,9 +150,36 @@ impl RecordHeader {
                 let (code_address, remaining_lines) = (number()?, number()?);
                 Some(Record::DebugInfo { code_address, lines: Lines { bytes, remaining_lines, file: b"" } })
             }
+            4 if !body.is_empty() => {
+                let (data_bytes, header_bytes, _mapped_bytes) = (number()?, number()?, number()?);
+                let data = bytes.remaining().get(..usize::try_from(data_bytes).ok()?)?;
+                Some(Record::Unwinding(Unwinding::decode(data, usize::try_from(header_bytes).ok()?)?))
+            }
             _ => Some(Record::Other),
         }
     }
+}
+
+impl<'a> Unwinding<'a> {
+    /// Finds the section beside the `.eh_frame_hdr` in the unwinding data. The specification has the header first; V8,
+    /// CPython and perf (`tools/perf/util/genelf.c`) have it last. `None` if there is no section in either place.
+    fn decode(data: &'a [u8], header_bytes: usize) -> Option<Self> {
+        let section_bytes = data.len().checked_sub(header_bytes)?;
+        if section_bytes == 0 {
+            return Some(Self { eh_frame: &[], offset: 0 });
+        }
+        let before_header = data.get(..section_bytes).map(|eh_frame| Self { eh_frame, offset: 0 });
+        let behind_header = data.get(header_bytes..);
+        let behind_header = behind_header.map(|eh_frame| Self { eh_frame, offset: header_bytes as u64 });
+        before_header.into_iter().chain(behind_header).find(|found| begins_with_cie(found.eh_frame))
+    }
+}
+
+/// Whether a section begins with a CIE: a length within the section, and an id of 0 (Linux Standard Base Core, 10.6.1.1).
+fn begins_with_cie(eh_frame: &[u8]) -> bool {
+    let mut bytes = ByteCursor::new(eh_frame, 0);
+    let (Ok(length), Ok(id)) = (bytes.u32(), bytes.u32()) else { return false };
+    id == 0 && (size_of::<u32>()..=eh_frame.len() - size_of::<u32>()).contains(&(length as usize))
 }
 
 impl<'a> Iterator for Lines<'a> {

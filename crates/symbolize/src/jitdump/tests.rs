@@ -42,6 +42,112 @@ fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
     dump.lookup(address, time_ns).map(|symbol| symbol.name)
 }
 
+/// `JIT_CODE_UNWINDING_INFO` with an `.eh_frame` section before or behind its `.eh_frame_hdr`.
+fn unwinding(eh_frame: &[u8], is_header_first: bool) -> Vec<u8> {
+    const HEADER: [u8; 20] = [1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let data = if is_header_first { [&HEADER, eh_frame].concat() } else { [eh_frame, &HEADER].concat() };
+    let sizes = [data.len() as u64, HEADER.len() as u64, 0].map(u64::to_ne_bytes).concat();
+    record(4, 0, &[sizes, data].concat())
+}
+
+/// A section that begins as one with a CIE does.
+fn eh_frame(content: u8) -> Vec<u8> {
+    [&8_u32.to_ne_bytes()[..], &0_u32.to_ne_bytes(), &[content; 4]].concat()
+}
+
+/// The start, the content and the address of the section of each function.
+fn found(dump: &JitDump) -> Vec<(u64, u8, u64)> {
+    let functions = dump.call_frames.functions();
+    let found = |function: JitFunctionFrames| {
+        (function.code.start.0, function.eh_frame[8], function.eh_frame_address.0)
+    };
+    functions.map(found).collect()
+}
+
+#[test]
+fn call_frame_information_belongs_to_the_code_that_follows() {
+    let dump = dump(&[
+        load(1, 0x800, 8, "without"),
+        unwinding(&eh_frame(1), false),
+        debug_info(0x1000, &[]),
+        load(1, 0x1000, 13, "perf"),
+        unwinding(&eh_frame(2), true),
+        load(1, 0x2000, 16, "as specified"),
+        load(1, 0x3000, 16, "without"),
+        unwinding(&[], false),
+        load(1, 0x4000, 16, "with a header alone"),
+    ]);
+    // The unwinding data is behind the code, at a multiple of 8.
+    assert_eq!(found(&dump), [(0x1000, 1, 0x1010), (0x2000, 2, 0x2010 + 20)]);
+    assert_eq!((dump.malformed_records(), dump.truncated()), (0, false));
+}
+
+#[test]
+fn call_frame_information_moves_with_its_code_and_ends_with_it() {
+    let mut dump = dump(&[
+        unwinding(&eh_frame(1), false),
+        load(1, 0x1000, 16, "moved"),
+        unwinding(&eh_frame(2), false),
+        load(1, 0x2000, 16, "replaced in part"),
+        moved(2, 0x1000, 0x3000, 16),
+        load(2, 0x2008, 16, "other"),
+        load(2, 0x3000, 0, "empty"),
+    ]);
+    assert_eq!(found(&dump), [(0x3000, 1, 0x3010)]);
+    assert_eq!(dump.take_changed_call_frames().map(|functions| functions.len()), Some(1));
+    assert_eq!(dump.take_changed_call_frames(), None);
+    dump.feed(&moved(3, 0x7000, 0x300f, 1));
+    assert!(found(&dump).is_empty(), "unknown code was moved there");
+    assert_eq!(dump.take_changed_call_frames(), Some(Vec::new()));
+    dump.restart();
+    dump.feed(&file_header(0, 0));
+    dump.feed(&[unwinding(&eh_frame(3), false), load(1, 0x1000, 8, "new")].concat());
+    assert_eq!(found(&dump), [(0x1000, 3, 0x1008)]);
+}
+
+#[test]
+fn malformed_unwinding_information_is_counted_and_left_out() {
+    let with_sizes = |sizes: [u64; 3], data: &[u8]| {
+        record(4, 0, &[&sizes.map(u64::to_ne_bytes).concat()[..], data].concat())
+    };
+    let dump = dump(&[
+        record(4, 0, &[0; 23]),
+        with_sizes([13, 0, 0], &eh_frame(1)),
+        with_sizes([u64::MAX, 0, 0], &eh_frame(1)),
+        with_sizes([12, 13, 0], &eh_frame(1)),
+        with_sizes([12, u64::MAX, 0], &eh_frame(1)),
+        with_sizes([12, 4, 0], &[0xff; 12]),
+        load(1, 0x1000, 8, "without"),
+        with_sizes([12, 0, 0], &eh_frame(1)),
+        load(1, u64::MAX, 8, "wraps"),
+        load(1, 0x2000, 8, "without"),
+    ]);
+    assert_eq!(found(&dump), []);
+    assert_eq!(dump.malformed_records(), 7);
+}
+
+#[test]
+fn call_frame_information_is_limited() {
+    let mut dump = dump(&[unwinding(&vec![0; 64 << 10], false), load(1, 0x1000, 8, "too long")]);
+    assert_eq!((found(&dump).len(), dump.malformed_records()), (0, 0));
+    let functions = (1..=(64 << 10) + 1)
+        .map(|index| [unwinding(&eh_frame(1), false), load(1, index * 16, 1, "f")].concat());
+    functions.for_each(|records| dump.feed(&records));
+    assert_eq!((found(&dump).len(), dump.truncated()), (64 << 10, true));
+}
+
+#[test]
+fn call_frame_information_is_read_in_any_parts() {
+    let records = [unwinding(&eh_frame(1), false), load(1, 0x1000, 8, "f"), moved(2, 0x1000, 0x2000, 8)];
+    let file = [file_header(0, 0), records.concat()].concat();
+    for split in 0..file.len() {
+        let mut dump = JitDump::default();
+        dump.feed(&file[..split]);
+        dump.feed(&file[split..]);
+        assert_eq!(found(&dump), [(0x2000, 1, 0x2008)], "{split}");
+    }
+}
+
 #[test]
 fn long_names_that_differ_at_their_ends_have_different_labels() {
     let long = "x".repeat(MAX_NAME_BYTES);
@@ -106,7 +212,7 @@ fn times_of_another_clock_are_not_used() {
 #[test]
 fn unwind_information_the_end_and_unknown_records_are_skipped() {
     let dump = dump(&[
-        record(4, 0, &[1; 100]),
+        unwinding(&eh_frame(1), false),
         record(3, 0, b""),
         record(77, 0, &[2; 33]),
         load(1, 0x1000, 0, "empty"),
@@ -145,7 +251,10 @@ fn a_file_that_is_no_jitdump_is_read_no_further() {
         let mut dump = JitDump::default();
         dump.feed(&header);
         dump.feed(&load(1, 0x1000, 8, "x"));
-        assert_eq!((name(&dump, 0x1000, 1), dump.malformed_records(), dump.undecoded.len()), (None, 1, 0));
+        assert_eq!(
+            (name(&dump, 0x1000, 1), dump.malformed_records(), dump.records.memory_bytes()),
+            (None, 1, 0)
+        );
     }
 }
 
@@ -171,7 +280,7 @@ fn machine_code_and_huge_records_are_not_kept() {
     dump.feed(&huge);
     for _ in 0..100 {
         dump.feed(&[0; 100_000]);
-        assert!(dump.undecoded.is_empty());
+        assert!(dump.records.memory_bytes() == 0);
     }
     let mut dump = self::dump(&[load(1, 0x1000, 1 << 20, &"n".repeat(100_000))]);
     dump.feed(&load(1, 0x20_0000, 8, "next"));

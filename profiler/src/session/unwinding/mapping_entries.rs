@@ -2,12 +2,15 @@
 
 use std::{
     collections::HashMap,
+    ops::Range,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
+use profiler_symbolize::JitFunctionFrames;
 
 use super::{
     cached_table::CachedTable,
@@ -24,6 +27,10 @@ pub(super) const INSTALL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct FileTables {
     tables: HashMap<FileId, CachedTable>,
     as_of_ns: u64,
+    /// The call frame information of JIT code, in ascending order.
+    jit_functions: Arc<[JitFunctionFrames]>,
+    /// Their tables, by the mapping.
+    jit_tables: HashMap<Range<RuntimeAddress>, CachedTable>,
 }
 
 /// Mapping entries to install.
@@ -49,6 +56,12 @@ impl FileTables {
         self.as_of_ns = as_of_ns;
     }
 
+    /// Replaces the call frame information of JIT code, which is in ascending order.
+    pub(super) fn set_jit_functions(&mut self, functions: Vec<JitFunctionFrames>) {
+        self.jit_functions = functions.into();
+        self.jit_tables.clear();
+    }
+
     /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table is built. A table that failed is built again if
     /// its back-off had passed at `due`.
     pub(super) fn entries(
@@ -61,7 +74,9 @@ impl FileTables {
         stop: &dyn Fn() -> bool,
     ) -> Entries {
         let mut known = std::mem::take(&mut self.tables);
+        let mut known_jit = std::mem::take(&mut self.jit_tables);
         known.retain(|_, table| table.key().is_none_or(|key| tables.contains(key)));
+        known_jit.retain(|_, table| table.key().is_none_or(|key| tables.contains(key)));
         let mut result = Entries { is_complete: true, ..Entries::default() };
         let (begin, mut built_tables) = (Instant::now(), 0);
         for mapping in mappings.current().filter(|mapping| is_unwound(mapping)) {
@@ -84,7 +99,18 @@ impl FileTables {
                     table
                 }
                 Backing::Vdso => Some(tables.vdso(maps, stop)),
-                Backing::Jit | Backing::DotnetJit | Backing::Special(_) => None,
+                Backing::Jit | Backing::DotnetJit => {
+                    let functions = functions_in(&self.jit_functions, mapping);
+                    let memory = mapping.start..mapping.end;
+                    let table = match known_jit.get(&memory).filter(|table| !table.must_retry(due)) {
+                        _ if functions.is_empty() => None,
+                        Some(table) => Some(*table),
+                        None => Some(tables.jit_code(maps, owner, mapping, functions, stop)),
+                    };
+                    self.jit_tables.extend(table.map(|table| (memory, table)));
+                    table
+                }
+                Backing::Special(_) => None,
             };
             let retry_at = table.and_then(CachedTable::retry_at);
             result.retry_at = result.retry_at.into_iter().chain(retry_at).min();
@@ -114,6 +140,13 @@ impl FileTables {
 /// Whether the BPF unwinder unwinds a mapping; `[vsyscall]` is in the kernel's half of the address space.
 fn is_unwound(mapping: &Mapping) -> bool {
     mapping.start < RuntimeAddress::KERNEL_START
+}
+
+/// The functions that begin in a mapping.
+fn functions_in<'a>(functions: &'a [JitFunctionFrames], mapping: &Mapping) -> &'a [JitFunctionFrames] {
+    let first = functions.partition_point(|function| function.code.start < mapping.start);
+    let end = functions.partition_point(|function| function.code.start < mapping.end);
+    functions.get(first..end).unwrap_or_default()
 }
 
 fn without_table(mapping: &Mapping) -> MappingEntry {

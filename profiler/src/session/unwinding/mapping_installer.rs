@@ -13,7 +13,7 @@ use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
 };
-use profiler_symbolize::debug_file::DebugDirectories;
+use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
 
 use super::{
     back_off::BackOff,
@@ -70,6 +70,8 @@ struct InstalledState {
     is_suspended: bool,
     /// When the tables that failed are built again.
     retry: Option<TableRetry>,
+    /// The mappings that were reported last, and their time.
+    reported: Option<(AddressSpace, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +151,21 @@ impl MappingInstaller {
                 self.uninstall(pid);
             }
         }
+    }
+
+    /// Installs the mappings of a process again, with the call frame information of its JIT code.
+    pub(super) fn set_jit_call_frames(&mut self, key: ProcessKey, functions: Vec<JitFunctionFrames>) {
+        let Some((pid, process)) = self.processes.iter_mut().find(|(_, process)| process.process == key)
+        else {
+            return;
+        };
+        let pid = *pid;
+        process.files.set_jit_functions(functions);
+        if let Some((mappings, as_of_ns)) = process.reported.clone().filter(|_| process.pending.is_none()) {
+            process.version = None;
+            process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: Instant::now() });
+        }
+        self.enqueue(pid);
     }
 
     /// Whether mappings have to be installed.
@@ -256,6 +273,7 @@ impl MappingInstaller {
             return;
         }
         process.files.forget_changed(&mappings, as_of_ns);
+        process.reported = Some((mappings.clone(), as_of_ns));
         let now = Instant::now();
         process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: now });
         if process.back_off.is_none_or(|back_off| back_off.has_passed(now)) {
@@ -407,6 +425,7 @@ impl InstalledState {
             back_off: None,
             is_suspended: false,
             retry: None,
+            reported: None,
         }
     }
 

@@ -16,6 +16,7 @@ mod tenant;
 mod test_files;
 
 use std::{
+    collections::HashMap,
     io,
     sync::{
         Arc,
@@ -26,8 +27,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
-use profiler_symbolize::debug_file::DebugDirectories;
+use profiler_processes::{MappedFiles, MappingChange, ProcessKey, ProcessTable};
+use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use crate::{
@@ -67,6 +68,8 @@ pub(super) struct UnwindTableThread {
     pending: Vec<MappingChange>,
     /// Whether the thread has to drop its state before the pending changes.
     must_clear: bool,
+    /// Call frame information of JIT code that is not sent yet, by process.
+    pending_frames: HashMap<ProcessKey, Vec<JitFunctionFrames>>,
     installations: Arc<Installations>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -77,6 +80,8 @@ pub(super) struct UnwindTableThread {
 enum Message {
     /// Changes of mappings. All earlier state is dropped if `must_clear`.
     Changes { changes: Vec<MappingChange>, must_clear: bool },
+    /// The call frame information of all JIT code of these processes.
+    JitCallFrames(HashMap<ProcessKey, Vec<JitFunctionFrames>>),
     /// The sender is notified when all mappings are installed.
     Wait(SyncSender<()>),
 }
@@ -100,6 +105,7 @@ impl UnwindTableThread {
             messages: Some(messages),
             pending: Vec::new(),
             must_clear: false,
+            pending_frames: HashMap::new(),
             installations,
             stop,
             thread,
@@ -124,6 +130,20 @@ impl UnwindTableThread {
         let message = Message::Changes { changes, must_clear: std::mem::take(&mut self.must_clear) };
         if let Err(Message::Changes { changes, must_clear }) = self.send(message) {
             (self.pending, self.must_clear) = (changes, must_clear);
+        }
+    }
+
+    /// Passes the call frame information of all JIT code of processes to the thread. Never blocks.
+    pub(super) fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, Vec<JitFunctionFrames>)>) {
+        self.pending_frames.extend(changed);
+        // A process is known by its mappings.
+        let awaits_mappings = !self.pending.is_empty() || self.must_clear;
+        if self.pending_frames.is_empty() || awaits_mappings {
+            return;
+        }
+        let message = Message::JitCallFrames(std::mem::take(&mut self.pending_frames));
+        if let Err(Message::JitCallFrames(frames)) = self.send(message) {
+            self.pending_frames = frames;
         }
     }
 
@@ -225,6 +245,9 @@ fn apply(installer: &mut MappingInstaller, message: Message) -> Option<SyncSende
                 installer.clear();
             }
             changes.into_iter().for_each(|change| installer.apply(change));
+        }
+        Message::JitCallFrames(changed) => {
+            changed.into_iter().for_each(|(process, frames)| installer.set_jit_call_frames(process, frames));
         }
     }
     None

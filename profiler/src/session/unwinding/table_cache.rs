@@ -11,13 +11,13 @@ use std::{
 
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
-use profiler_elf_symbols::Elf;
+use profiler_elf_symbols::{Elf, Machine};
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
     root_directory::RootDirectory,
 };
-use profiler_symbolize::debug_file::DebugDirectories;
-use profiler_unwind_tables::{TableSource, UnwindTable};
+use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
+use profiler_unwind_tables::{JitFunction, TableSource, UnwindTable};
 use thiserror::Error;
 
 use super::{
@@ -206,6 +206,32 @@ impl TableCache {
         self.table_for_image(maps, file, image, stop)
     }
 
+    /// The table of JIT code in a mapping.
+    pub(super) fn jit_code(
+        &mut self,
+        maps: &mut UnwindMaps,
+        owner: TableOwner<'_>,
+        mapping: &Mapping,
+        functions: &[JitFunctionFrames],
+        stop: &dyn Fn() -> bool,
+    ) -> CachedTable {
+        let functions = functions.iter().map(|function| JitFunction {
+            code: function.code.clone(),
+            eh_frame: &function.eh_frame,
+            eh_frame_address: function.eh_frame_address,
+        });
+        let memory = mapping.start..mapping.end;
+        let source = TableSource::of_jit_code(Machine::HOST, memory, mapping.offset, functions);
+        match self.table_for_source(maps, &source, "JIT code", owner.tenant, stop) {
+            Ok(Some(key)) => CachedTable::Installed(key),
+            Ok(None) => CachedTable::Absent,
+            Err(error) => {
+                log::debug!("no unwind table of the JIT code of process {}: {error}", owner.pid);
+                CachedTable::without_table(error.is_transient(), None)
+            }
+        }
+    }
+
     /// Whether a table is still installed.
     pub(super) fn contains(&self, key: TableKey) -> bool {
         self.tables.contains_key(&key)
@@ -278,7 +304,7 @@ impl TableCache {
         image: impl FnOnce() -> Result<Image, ParseError>,
         stop: &dyn Fn() -> bool,
     ) -> CachedTable {
-        let NamedFile { file, path, .. } = named;
+        let NamedFile { file, path, tenant } = named;
         let previous = self.by_file.get(file);
         if let Some(table) = previous.filter(|table| !table.must_retry(Instant::now())) {
             return table;
@@ -288,7 +314,7 @@ impl TableCache {
         let source = image().and_then(|image| TableSource::read_with_debug_file(image, find_debug_file));
         let source = source.map_err(BuildError::from);
         let built = source.and_then(|source| match source {
-            Some(source) => self.table_for_source(maps, &source, named, stop),
+            Some(source) => self.table_for_source(maps, &source, path, tenant, stop),
             None => Ok(None),
         });
         let table = match built {
@@ -311,7 +337,8 @@ impl TableCache {
         &mut self,
         maps: &mut UnwindMaps,
         source: &TableSource,
-        NamedFile { path, tenant, .. }: NamedFile<'_>,
+        path: &str,
+        tenant: Tenant,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<TableKey>, BuildError> {
         let source_hash = self.hasher.hash_one(source);

@@ -11,6 +11,7 @@ use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, ProcessEntry, R
 use profiler_processes::{
     Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
 };
+use profiler_unwind_tables::test_cfi::TestCfi;
 
 use super::*;
 use crate::{
@@ -133,6 +134,33 @@ fn the_code_of_this_test_has_an_unwind_rule() {
         ..Rule::default()
     };
     assert_eq!(contents.rule(mapping.unwrap(), address), at_entry);
+}
+
+#[test]
+fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.apply(own(), jit(0x1000));
+    let process = fixture.installer.processes[&own()].process;
+    let cfa_offset_at = |fixture: &Fixture, address: u64| {
+        let contents = fixture.installer.maps.contents();
+        let mut mappings = contents.mappings(fixture.process(own()).unwrap()).iter();
+        contents.rule(mappings.find(|mapping| mapping.start == 0x1000).unwrap(), address).cfa_offset
+    };
+    // From the fifth byte on, its frame has 24 bytes more.
+    let eh_frame = TestCfi::x86_64().function(0x40, 16, &[0x44, 0x0e, 32]).bytes.into();
+    let code = RuntimeAddress(0x1040)..RuntimeAddress(0x1050);
+    let functions = vec![JitFunctionFrames { eh_frame_address: code.end, code, eh_frame }];
+    fixture.installer.set_jit_call_frames(process, functions);
+    fixture.settle();
+    assert_eq!(
+        [0x103f, 0x1040, 0x1044, 0x1050].map(|address| cfa_offset_at(&fixture, address)),
+        [0, 8, 32, 0]
+    );
+    fixture.apply(own(), jit(0x2000));
+    assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
+    fixture.installer.set_jit_call_frames(process, Vec::new());
+    fixture.settle();
+    assert_eq!(cfa_offset_at(&fixture, 0x1044), 0);
 }
 
 #[test]
