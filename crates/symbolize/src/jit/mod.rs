@@ -448,14 +448,13 @@ fn combined(
     };
     match (dump, map) {
         (Some(symbol), Some(MappedCode { name: Some(name), exists_from_ns, .. }))
-            if exists_from_ns > symbol.exists_from_ns && name != symbol.name =>
+            if exists_from_ns > symbol.exists_from_ns && symbol.name.is_some_and(|dumped| dumped != name) =>
         {
             map.map(|code| Ok(from_map(name, code)))
         }
-        (Some(symbol), _) => Some(Ok(FoundCode {
-            symbolized: from_jit_dump(&symbol),
-            exists_from_ns: symbol.exists_from_ns,
-            is_certain: symbol.exists_from_ns <= time_ns,
+        (Some(symbol), _) => Some(from_jit_dump(&symbol).ok_or(Reason::JitCodeReplaced).map(|symbolized| {
+            let exists_from_ns = symbol.exists_from_ns;
+            FoundCode { symbolized, exists_from_ns, is_certain: exists_from_ns <= time_ns }
         })),
         (None, Some(code)) => Some(code.name.map(|name| from_map(name, code)).ok_or(Reason::JitCodeReplaced)),
         (None, None) => None,
@@ -474,11 +473,12 @@ fn from_perf_map(name: &str) -> Symbolized {
     Symbolized::from_managed(SymbolSource::PerfMap, normalize_name(name))
 }
 
-fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
-    let ManagedName { name, tier } = normalize_name(symbol.name);
+/// The function in a jitdump, if it is known.
+fn from_jit_dump(symbol: &JitSymbol<'_>) -> Option<Symbolized> {
+    let ManagedName { name, tier } = normalize_name(symbol.name?);
     let location = symbol.location.map(|(file, line)| (file.to_owned(), line));
     let function = Function { name: name.into_owned(), location };
-    Symbolized { source: SymbolSource::JitDump, functions: vec![function], tier }
+    Some(Symbolized { source: SymbolSource::JitDump, functions: vec![function], tier })
 }
 
 fn from_runtime(method: RuntimeMethod) -> Symbolized {

@@ -50,7 +50,8 @@ pub(crate) struct JitDump {
 /// The name and the line table of code.
 #[derive(Clone, Copy, Debug)]
 struct JitFunction {
-    name: Name,
+    /// `None` where several functions were at the address at unknown times.
+    name: Option<Name>,
     lines: LineTable,
 }
 
@@ -73,8 +74,8 @@ struct LineStart {
 /// The function at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JitSymbol<'a> {
-    /// The name as in the file.
-    pub(crate) name: &'a str,
+    /// The name as in the file. `None` where several functions were at the address at unknown times.
+    pub(crate) name: Option<&'a str>,
     /// Source file and line.
     pub(crate) location: Option<(&'a str, u32)>,
     /// The time from which on the code exists (`CLOCK_MONOTONIC`).
@@ -104,7 +105,8 @@ impl JitDump {
         let entry = self.code.lookup(address, time_ns)?;
         let JitFunction { name, lines } = entry.payload;
         let location = self.location(lines, address - entry.start);
-        Some(JitSymbol { name: self.names.get(name), location, exists_from_ns: entry.exists_from_ns })
+        let name = name.map(|name| self.names.get(name));
+        Some(JitSymbol { name, location, exists_from_ns: entry.exists_from_ns })
     }
 
     /// See [`CodeMap::epoch`].
@@ -128,7 +130,10 @@ impl JitDump {
             *table = copy_lines(*table);
         }
         self.code = self.code.retained(before_ns, |function| {
-            let name = self.names.push(names.get(function.name).as_bytes())?;
+            let name = match function.name {
+                Some(name) => Some(self.names.push(names.get(name).as_bytes())?),
+                None => None,
+            };
             Some(JitFunction { name, lines: copy_lines(function.lines) })
         });
     }
@@ -161,7 +166,9 @@ impl JitDump {
             Record::Load { address, code_address, size, name } => {
                 let lines = self.pending_tables.remove(&code_address).unwrap_or_default();
                 match self.names.push(&shortened(name, MAX_NAME_BYTES)) {
-                    Some(name) => self.insert(address, size, time_ns, JitFunction { name, lines }),
+                    Some(name) => {
+                        self.insert(address, size, time_ns, JitFunction { name: Some(name), lines });
+                    }
                     None => self.truncated = true,
                 }
             }
@@ -177,12 +184,20 @@ impl JitDump {
         }
     }
 
-    fn insert(&mut self, address: u64, size: u64, time_ns: u64, function: JitFunction) {
-        match self.code.insert(address, size, time_ns, function) {
+    fn insert(&mut self, address: u64, size: u64, time_ns: Option<u64>, function: JitFunction) {
+        let is_ambiguous = time_ns.is_none() && self.has_other_name(address, size, function);
+        let function = if is_ambiguous { JitFunction { name: None, ..function } } else { function };
+        match self.code.insert(address, size, time_ns.unwrap_or(0), function) {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_records += 1,
             Err(InsertError::Full) => self.truncated = true,
         }
+    }
+
+    /// Whether there is code with another name at an address.
+    fn has_other_name(&self, address: u64, size: u64, function: JitFunction) -> bool {
+        let text = |function: JitFunction| function.name.map(|name| self.names.get(name));
+        self.code.newest_in(address, size).any(|entry| text(entry.payload) != text(function))
     }
 
     fn add_line_table(&mut self, code_address: u64, shift_bytes: u64, lines: Lines<'_>) {

@@ -28,8 +28,8 @@ enum Position {
 /// A record, and what the file header says about its numbers.
 #[derive(Debug)]
 pub(super) struct FileRecord<'a> {
-    /// `CLOCK_MONOTONIC`, or 0: times of another clock are not comparable. The last record is valid for all times then.
-    pub(super) time_ns: u64,
+    /// `CLOCK_MONOTONIC`; `None` for times of another clock, which are not comparable.
+    pub(super) time_ns: Option<u64>,
     /// The number that line table addresses are too high by.
     pub(super) line_shift_bytes: u64,
     pub(super) record: Record<'a>,
@@ -105,7 +105,7 @@ fn decode_record(
         Err(error) => return Some(Err(error)),
     };
     let body = bytes.get(HEADER_BYTES..header.needed_bytes())?;
-    let time_ns = if is_monotonic { header.timestamp_ns } else { 0 };
+    let time_ns = is_monotonic.then_some(header.timestamp_ns);
     let record = header.decode_body(body).ok_or(MalformedRecord);
     each(record.map(|record| FileRecord { time_ns, line_shift_bytes, record }));
     Some(Ok(header.total_bytes as usize))

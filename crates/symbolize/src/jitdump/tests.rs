@@ -39,7 +39,7 @@ fn dump(records: &[Vec<u8>]) -> JitDump {
 }
 
 fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
-    dump.lookup(address, time_ns).map(|symbol| symbol.name)
+    dump.lookup(address, time_ns)?.name
 }
 
 /// `JIT_CODE_UNWINDING_INFO` with an `.eh_frame` section before or behind its `.eh_frame_hdr`.
@@ -177,7 +177,7 @@ fn moved_code_keeps_its_name_and_lines() {
         moved(40, 0x7777, 0x3000, 16),
     ]);
     let symbol = dump.lookup(0x2004, 30).unwrap();
-    assert_eq!((symbol.name, symbol.location), ("method", Some(("a.cs", 5))));
+    assert_eq!((symbol.name, symbol.location), (Some("method"), Some(("a.cs", 5))));
     assert_eq!(name(&dump, 0x3000, 40), None, "unknown code cannot move");
 }
 
@@ -205,8 +205,14 @@ fn times_of_another_clock_are_not_used() {
     let mut dump = JitDump::default();
     dump.feed(&file_header(0, 1));
     dump.feed(&load(u64::MAX, 0x1000, 16, "first"));
-    dump.feed(&load(3, 0x1000, 16, "second"));
-    assert_eq!(name(&dump, 0x1000, 5), Some("second"));
+    dump.feed(&load(7, 0x2000, 16, "written twice"));
+    assert_eq!(name(&dump, 0x1000, 5), Some("first"));
+    dump.feed(&load(3, 0x1008, 16, "second"));
+    dump.feed(&load(8, 0x2000, 16, "written twice"));
+    assert_eq!([0x1000, 0x1007].map(|address| name(&dump, address, 5)), [Some("first"); 2]);
+    // Which of both was there at a time is unknown.
+    assert_eq!([0x1008, 0x1017].map(|address| dump.lookup(address, 5).unwrap().name), [None; 2]);
+    assert_eq!(name(&dump, 0x2000, 5), Some("written twice"));
 }
 
 #[test]
