@@ -101,6 +101,7 @@ pub use self::{
     diagnostics::{CollectedEvent, EventStream, StreamEnd},
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
+    method_memory::{ObservedLock, ProcessLocks},
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},
