@@ -2,6 +2,8 @@
 //
 //   starve      work items that wait for asynchronous work: Cart.Get, in more of them than the pool has threads
 //   convoy      eight threads that take turns in Ledger.Add, which holds a lock for milliseconds
+//   owner       Price.Compute holds a lock and computes, and three threads wait for the lock in Price.Read; it prints
+//               "owner TID" of the thread that computes
 //   deadlock    two threads: each holds a lock that the other one takes in Account.Transfer
 //   storm       eight threads that allocate: each waits for the collections that the others cause
 //   downstream  work items that read from a socket whose peer answers late: Prices.Fetch
@@ -9,6 +11,7 @@ using System;
 using System.Net;
 using System.Net.Sockets;
 using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
 using System.Threading;
 using System.Threading.Tasks;
 
@@ -28,6 +31,30 @@ namespace Workload
 
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Add() { lock (gate) Thread.Sleep(5); }
+    }
+
+    public static class Price
+    {
+        static readonly object gate = new object();
+
+        // SYS_gettid of x86-64.
+        [DllImport("libc", EntryPoint = "syscall")]
+        static extern long GetThreadId(long number = 186);
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Compute(Func<bool> goesOn, ManualResetEvent taken)
+        {
+            lock (gate)
+            lock (gate)
+            {
+                Console.WriteLine("owner " + GetThreadId());
+                taken.Set();
+                Cpu.Run(goesOn);
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Read() { lock (gate) { } }
     }
 
     public static class Account
@@ -58,6 +85,7 @@ namespace Workload
             {
                 case "starve": Starve(goesOn); return true;
                 case "convoy": Convoy(goesOn); return true;
+                case "owner": Own(goesOn); return true;
                 case "deadlock": Deadlock(goesOn); return true;
                 case "storm": Storm(goesOn); return true;
                 case "downstream": CallDownstream(goesOn); return true;
@@ -81,6 +109,20 @@ namespace Workload
                 new Thread(() => { while (goesOn()) Ledger.Add(); }) { IsBackground = true }.Start();
             }
             while (goesOn()) Thread.Sleep(100);
+        }
+
+        static void Own(Func<bool> goesOn)
+        {
+            var taken = new ManualResetEvent(false);
+            new Thread(() => Price.Compute(goesOn, taken)) { IsBackground = true, Name = "price computation" }.Start();
+            taken.WaitOne();
+            for (int i = 0; i < 3; i++)
+            {
+                new Thread(Price.Read) { IsBackground = true, Name = "price reader" }.Start();
+            }
+            // An exception is one of its thread until its handler ends.
+            try { int.Parse("none"); }
+            catch (FormatException) { while (goesOn()) Thread.Sleep(100); }
         }
 
         static void Deadlock(Func<bool> goesOn)

@@ -86,6 +86,21 @@ pub enum LookupError {
     Precompiled(NameError),
 }
 
+/// Why the threads or the monitors of a runtime cannot be read.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StateError {
+    /// The runtime does not describe them, or in another version.
+    #[error("{0}")]
+    NotDescribed(#[from] DescriptorError),
+    /// The memory of the process cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// Threads started or ended in each reading of the list.
+    #[error("the list of threads changed each time that it was read")]
+    ThreadsChanged,
+}
+
 impl From<ParseError> for LookupError {
     fn from(error: ParseError) -> Self {
         Self::Metadata(error)

@@ -7,7 +7,7 @@ use profiler_binary_reader::Image;
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 
 use crate::{
-    DataDescriptor, DotNetRuntime, ReadLimits,
+    DataDescriptor, DotNetRuntime, ManagedThread, ReadLimits,
     test_image::{self, DYNAMIC, GET, Place, RUN, STUB, Version, code_of},
 };
 
@@ -24,8 +24,9 @@ pub fn parse_descriptor(json: &[u8]) {
     let _ = DataDescriptor::parse(json, &[1, 2, 3]);
 }
 
-/// Looks up the methods of a runtime after changes of its memory: the first byte selects the version and the place of the
-/// metadata, then each eight bytes are a page, an offset in the page, the number of bytes, and the bytes.
+/// Looks up the methods of a runtime, and lists its threads and monitors, after changes of its memory: the first byte selects the
+/// version and the place of the metadata, then each eight bytes are a page, an offset in the page, the number of bytes, and the
+/// bytes.
 pub fn find_methods(input: &[u8]) {
     let Some((first, changes)) = input.split_first() else { return };
     let version = if first & 1 == 0 { Version::Net9 } else { Version::Net10 };
@@ -44,5 +45,23 @@ pub fn find_methods(input: &[u8]) {
         let _ = runtime.find(RuntimeAddress(code_of(method) + 5), &NoFiles);
         let cost = runtime.last_cost();
         assert!(cost.reads <= limits.reads + 100 && cost.bytes <= 2 * limits.bytes, "{cost:?}");
+    }
+    list_threads_and_monitors(&mut runtime, limits);
+}
+
+/// Lists the threads and the monitors. Each owner has the ids of a thread.
+fn list_threads_and_monitors(runtime: &mut DotNetRuntime, limits: ReadLimits) {
+    let threads = runtime.threads();
+    let cost_of_threads = runtime.last_cost();
+    let monitors = runtime.monitors();
+    for cost in [cost_of_threads, runtime.last_cost()] {
+        assert!(cost.reads <= 4 * limits.reads + 100 && cost.bytes <= 2 * limits.bytes, "{cost:?}");
+    }
+    let (Ok(threads), Ok(monitors)) = (threads, monitors) else { return };
+    for monitor in monitors.entries {
+        let has_ids = |thread: &ManagedThread| {
+            (thread.os_id, thread.managed_id) == (monitor.owner_os_id, monitor.owner_managed_id)
+        };
+        assert!(!threads.is_complete || threads.entries.iter().any(has_ids), "{monitor:?}");
     }
 }

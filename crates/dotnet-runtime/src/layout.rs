@@ -6,6 +6,7 @@
 use crate::{
     descriptor::{ContractVersion, DataDescriptor},
     error::DescriptorError,
+    thread_layout::{MonitorLayout, OwnerField, ThreadLayout},
 };
 
 /// How the starts of methods in a code heap are encoded.
@@ -24,6 +25,9 @@ pub(crate) struct Layouts {
     pub(crate) method: MethodLayout,
     pub(crate) types: TypeLayouts,
     pub(crate) module: ModuleLayout,
+    /// Methods have names without them.
+    pub(crate) threads: Result<ThreadLayout, DescriptorError>,
+    pub(crate) monitors: Result<MonitorLayout, DescriptorError>,
 }
 
 /// `RangeSectionMap`, `RangeSectionFragment`, `RangeSection`, `CodeHeapListNode`, `RealCodeHeader`.
@@ -111,6 +115,7 @@ impl Layouts {
         for contract in ["RuntimeTypeSystem", "Loader", "EcmaMetadata"] {
             check_version(&descriptor, contract, 1)?;
         }
+        let owner = if is_net9(&descriptor) { OwnerField::Address } else { OwnerField::ManagedId };
         let nibble_map = match descriptor.contract("ExecutionManager") {
             None if is_net9(&descriptor) => {
                 add_net9(&mut descriptor, code_map()?);
@@ -128,6 +133,8 @@ impl Layouts {
             method: MethodLayout::new(&descriptor)?,
             types: TypeLayouts::new(&descriptor)?,
             module: ModuleLayout::new(&descriptor)?,
+            threads: ThreadLayout::new(&descriptor),
+            monitors: MonitorLayout::new(&descriptor, owner),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Names the methods of a running .NET program from the memory of its process: no socket, no file, and nothing for the runtime
-//! to do.
+//! Names the methods of a running .NET program from the memory of its process, and finds its threads and the owners of its locks:
+//! no socket, no file, and nothing for the runtime to do.
 //!
 //! From .NET 9 on, CoreCLR exports a description of its own data structures ("data contracts") for debuggers:
 //! `DotNetRuntimeContractDescriptor`. With it, this crate finds the method at an address of JIT code, as a debugger does. It
@@ -16,6 +16,9 @@
 //!   | method_desc, runtime_types, modules: metadata in memory
 //! name, spelled as those from EventPipe
 //! ```
+//!
+//! [`DotNetRuntime::threads`] lists the managed threads, and [`DotNetRuntime::monitors`] the locks that threads hold and others
+//! wait for.
 //!
 //! Input is untrusted: whatever the memory contains, a lookup does not panic, and its reads are limited
 //! ([`ReadLimits`]). What identifies the code is read again after the name: code that is freed and reused meanwhile is
@@ -70,6 +73,7 @@ mod memory;
 mod method_desc;
 mod method_names;
 mod modules;
+mod monitors;
 mod nibble_map;
 mod runtime;
 mod runtime_types;
@@ -78,11 +82,19 @@ mod symbols;
 mod test_image;
 #[cfg(any(test, fuzzing))]
 mod test_memory;
+#[cfg(any(test, fuzzing))]
+mod test_threads;
 #[cfg(test)]
 mod tests;
+mod thread_layout;
+#[cfg(test)]
+mod thread_tests;
+mod threads;
 
 pub use descriptor::{ContractVersion, DataDescriptor};
-pub use error::{DescriptorError, LookupError};
+pub use error::{DescriptorError, LookupError, StateError};
 pub use memory::{Memory, ReadError, ReadLimits};
+pub use monitors::HeldMonitor;
 pub use runtime::{CodeKind, DotNetRuntime, RuntimeCode, RuntimeSymbols};
 pub use symbols::find_symbols;
+pub use threads::{GcMode, Listing, ManagedThread};

@@ -51,7 +51,7 @@ impl From<ReadError> for ParseError {
     }
 }
 
-/// How much one lookup may read.
+/// How much one lookup may read. A list of threads or monitors may take four times as many reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Calls of [`Memory::read`].
@@ -72,17 +72,31 @@ impl Default for ReadLimits {
 pub(crate) struct LimitedMemory {
     memory: Arc<dyn Memory>,
     limits: ReadLimits,
+    /// Of the current lookup.
+    max_reads: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl LimitedMemory {
     pub(crate) fn new(memory: Arc<dyn Memory>, limits: ReadLimits) -> Self {
-        Self { memory, limits, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        let max_reads = AtomicU64::new(limits.reads);
+        Self { memory, limits, max_reads, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
     /// Begins a lookup: the limits count from here.
     pub(crate) fn begin(&self) {
+        self.begin_with(self.limits.reads);
+    }
+
+    /// Begins a list of threads or monitors: a process has thousands.
+    pub(crate) fn begin_list(&self) {
+        const LOOKUPS_PER_LIST: u64 = 4;
+        self.begin_with(self.limits.reads.saturating_mul(LOOKUPS_PER_LIST));
+    }
+
+    fn begin_with(&self, max_reads: u64) {
+        self.max_reads.store(max_reads, Ordering::Relaxed);
         self.reads.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
     }
@@ -100,7 +114,7 @@ impl LimitedMemory {
         }
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
         let bytes = self.bytes.fetch_add(length, Ordering::Relaxed).saturating_add(length);
-        if reads >= self.limits.reads || bytes > self.limits.bytes {
+        if reads >= self.max_reads.load(Ordering::Relaxed) || bytes > self.limits.bytes {
             return Err(ReadError::LimitExceeded);
         }
         self.memory.read(address, into)

@@ -50,6 +50,20 @@ impl TypeNames for SignatureNames<'_> {
     }
 }
 
+/// Builds the name of a type: `Namespace.Type`.
+pub(crate) fn build_type_name(
+    memory: &LimitedMemory,
+    layout: &TypeLayouts,
+    modules: &mut Modules,
+    method_table: u64,
+) -> Result<String, LookupError> {
+    let module = modules.index_of(memory.u64(method_table.wrapping_add(layout.module))?)?;
+    let owner = TypeReader::new(memory, layout, modules).read(method_table)?;
+    let mut name = String::new();
+    push_full_name(&mut SignatureNames { modules, module }, &mut name, &owner)?;
+    Ok(name)
+}
+
 /// Builds the name of a method.
 pub(crate) fn build_name(
     memory: &LimitedMemory,

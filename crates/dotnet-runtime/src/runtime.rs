@@ -13,12 +13,14 @@ use crate::{
     code_header::{CodeBlock, MethodHeader, find_code},
     code_ranges::{CodeRange, CodeRangeContent, find_range},
     descriptor::DataDescriptor,
-    error::{DescriptorError, LookupError},
+    error::{DescriptorError, LookupError, StateError},
     layout::Layouts,
     memory::{LimitedMemory, Memory, MemoryImage, ReadError, ReadLimits},
     method_desc::{Definition, MethodDesc},
     method_names::build_name,
     modules::Modules,
+    monitors::{HeldMonitor, MonitorReader},
+    threads::{Listing, ManagedThread, ThreadReader},
 };
 
 /// Precompiled images whose tables are kept. Beyond, all are forgotten. The .NET frameworks have two hundred.
@@ -147,6 +149,44 @@ impl DotNetRuntime {
                 }
             }
         }
+    }
+
+    /// Returns the managed threads that have started and have not ended.
+    ///
+    /// # Errors
+    /// [`StateError`] when the runtime describes none, or the list cannot be read.
+    pub fn threads(&mut self) -> Result<Listing<ManagedThread>, StateError> {
+        self.memory.begin_list();
+        self.modules.begin();
+        let layout = self.layouts.threads.as_ref().map_err(Clone::clone)?;
+        let reader = ThreadReader { memory: &self.memory, layout };
+        let listed = reader.read_all()?;
+        let mut threads = Listing { entries: Vec::new(), is_complete: listed.is_complete };
+        for thread in &listed.entries {
+            match reader.describe(&self.layouts.types, &mut self.modules, thread) {
+                Ok(Some(thread)) => threads.entries.push(thread),
+                Ok(None) => threads.is_complete = false,
+                Err(ReadError::LimitExceeded) => {
+                    threads.is_complete = false;
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Returns the monitors (`lock` in C#) that threads hold. One that no thread has waited for is in the header of its object ("thin
+    /// lock"), and is not among them.
+    ///
+    /// # Errors
+    /// [`StateError`] when the runtime describes none, or its threads cannot be read.
+    pub fn monitors(&mut self) -> Result<Listing<HeldMonitor>, StateError> {
+        self.memory.begin_list();
+        let layout = self.layouts.monitors.as_ref().map_err(Clone::clone)?;
+        let threads = self.layouts.threads.as_ref().map_err(Clone::clone)?;
+        let threads = ThreadReader { memory: &self.memory, layout: threads };
+        MonitorReader { memory: &self.memory, layout, threads }.read_all()
     }
 
     /// The reads and bytes that the last lookup took.

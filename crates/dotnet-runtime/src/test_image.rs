@@ -2,7 +2,13 @@
 
 use profiler_addresses::RuntimeAddress;
 
-use crate::{runtime::RuntimeSymbols, test_memory::TestMemory};
+#[cfg(test)]
+use crate::memory::Memory as _;
+use crate::{
+    runtime::RuntimeSymbols,
+    test_memory::TestMemory,
+    test_threads::{self, MONITOR_TABLE, STRING_TYPE, THREAD_STORE},
+};
 
 const DESCRIPTOR: u64 = 0x10_0000;
 const JSON: u64 = 0x11_0000;
@@ -84,6 +90,7 @@ pub(crate) fn build(version: Version, place: Place) -> (TestMemory, RuntimeSymbo
     write_method(&mut memory, DYNAMIC, Kind::Dynamic, OUTER);
     write_types(&mut memory);
     write_module(&mut memory, place);
+    test_threads::write(&mut memory, version);
     let symbols =
         RuntimeSymbols { descriptor: RuntimeAddress(DESCRIPTOR), dac_table: Some(RuntimeAddress(DAC_TABLE)) };
     (memory, symbols)
@@ -98,19 +105,25 @@ fn json(version: Version) -> String {
         "FnPtrTypeDesc":{"NumArgs":24,"RetAndArgTypes":32},"DynamicMetadata":{"Size":0,"Data":4},
         "MethodDesc":{"ChunkIndex":2,"Slot":4,"Flags":6,"Flags3AndTokenRemainder":0},
         "MethodDescChunk":{"!":24,"MethodTable":0,"FlagsAndTokenRange":18},
-        "StoredSigMethodDesc":{"Sig":16,"cSig":24},"DynamicMethodDesc":{"MethodName":32}"#;
+        "StoredSigMethodDesc":{"Sig":16,"cSig":24},"DynamicMethodDesc":{"MethodName":32},
+        "Thread":{"Id":16,"OSId":296,"State":0,"PreemptiveGCDisabled":4,"GCHandle":304,"LastThrownObject":336,
+        "LinkNext":112},"Object":{"m_pMethTab":0},"String":{"m_FirstChar":12,"m_StringLength":8},
+        "SyncBlock":{"InteropInfo":56},"SyncTableEntry":{"!":16,"SyncBlock":0}"#;
+    let net9 = r#","GenericsDictInfo":{"NumTypeArgs":6},"ThreadStore":{"FirstThreadLink":160}"#;
     let net10 = r#",
         "RangeSectionMap":{"TopLevelData":0},
         "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},
         "RangeSection":{"RangeBegin":0,"RangeEndOpen":8,"Flags":16,"R2RModule":32,"HeapList":40},
         "CodeHeapListNode":{"MapBase":32,"HeaderMap":40},
         "RealCodeHeader":{"MethodDesc":24,"NumUnwindInfos":32,"UnwindInfos":36},
-        "RuntimeFunction":{"!":12},"GenericsDictInfo":{"NumDicts":4,"NumTypeArgs":6}"#;
-    let globals =
-        r#""MethodDescTokenRemainderBitCount":["0xc","uint8"],"MethodDescAlignment":["0x8","uint64"]"#;
+        "RuntimeFunction":{"!":12},"GenericsDictInfo":{"NumDicts":4,"NumTypeArgs":6},
+        "ThreadStore":{"FirstThreadLink":88}"#;
+    let globals = r#""MethodDescTokenRemainderBitCount":["0xc","uint8"],"MethodDescAlignment":["0x8","uint64"],
+        "ObjectToMethodTableUnmask":["0x7","uint8"],"SyncBlockValueToObjectOffset":["0x4","uint16"],
+        "ThreadStore":[[2],"pointer"],"SyncTableEntries":[[3],"pointer"],"StringMethodTable":[[4],"pointer"]"#;
     match version {
         Version::Net9 => format!(
-            r#"{{"version":0,"baseline":"empty","types":{{{common},"GenericsDictInfo":{{"NumTypeArgs":6}}}},
+            r#"{{"version":0,"baseline":"empty","types":{{{common}{net9}}},
             "globals":{{{globals}}},"contracts":{{"DacStreams":1,"EcmaMetadata":1,"Exception":1,"Loader":1,
             "Object":1,"RuntimeTypeSystem":1,"Thread":1}}}}"#
         ),
@@ -118,9 +131,24 @@ fn json(version: Version) -> String {
             r#"{{"version":0,"baseline":"empty","types":{{{common}{net10}}},
             "globals":{{{globals},"StubCodeBlockLast":["0xf","uint8"],
             "ExecutionManagerCodeRangeMapAddress":[[1],"pointer"]}},
-            "contracts":{{"EcmaMetadata":1,"ExecutionManager":2,"Loader":1,"RuntimeTypeSystem":1}}}}"#
+            "contracts":{{"EcmaMetadata":1,"ExecutionManager":2,"Loader":1,"Object":1,"RuntimeTypeSystem":1,
+            "Thread":1}}}}"#
         ),
     }
+}
+
+/// Changes the text of the descriptor.
+#[cfg(test)]
+pub(crate) fn replace_json(memory: &mut TestMemory, from: &str, to: &str) {
+    const MAX_BYTES: usize = 0x1000;
+    let mut json = vec![0; MAX_BYTES];
+    memory.read(JSON, &mut json).unwrap();
+    let text = String::from_utf8(json).unwrap();
+    assert!(text.contains(from), "{text}");
+    let changed = text.trim_end_matches('\0').replace(from, to);
+    memory.write(JSON, &[0; MAX_BYTES]);
+    memory.write(JSON, changed.as_bytes());
+    memory.write_u32(DESCRIPTOR + 12, changed.len() as u32);
 }
 
 fn write_descriptor(memory: &mut TestMemory, version: Version) {
@@ -129,10 +157,13 @@ fn write_descriptor(memory: &mut TestMemory, version: Version) {
     memory.write_u32(DESCRIPTOR + 8, 1);
     memory.write_u32(DESCRIPTOR + 12, json.len() as u32);
     memory.write_u64(DESCRIPTOR + 16, JSON);
-    memory.write_u32(DESCRIPTOR + 24, 2);
+    memory.write_u32(DESCRIPTOR + 24, 5);
     memory.write_u64(DESCRIPTOR + 32, POINTERS);
     memory.write(JSON, json.as_bytes());
     memory.write_u64(POINTERS + 8, CODE_MAP);
+    for (pointer, variable) in [(2, THREAD_STORE), (3, MONITOR_TABLE), (4, STRING_TYPE)] {
+        memory.write_u64(POINTERS + 8 * pointer, variable);
+    }
     memory.write_u64(DAC_TABLE, CODE_MAP);
 }
 

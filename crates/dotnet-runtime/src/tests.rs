@@ -30,7 +30,7 @@ impl AssemblyFiles for NoFiles {
     }
 }
 
-fn open(memory: impl Memory + 'static, symbols: crate::RuntimeSymbols) -> DotNetRuntime {
+pub(crate) fn open(memory: impl Memory + 'static, symbols: crate::RuntimeSymbols) -> DotNetRuntime {
     DotNetRuntime::open(Arc::new(memory), symbols, ReadLimits::default(), &Arc::default()).unwrap()
 }
 
@@ -420,13 +420,7 @@ fn damaged_memory_takes_bounded_reads_and_does_not_panic() {
 fn a_runtime_of_another_version_is_refused_with_its_reason() {
     let refused = |from: &str, to: &str| {
         let (mut memory, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
-        let mut json = vec![0; 0x1000];
-        memory.read(0x11_0000, &mut json).unwrap();
-        let text = String::from_utf8(json).unwrap();
-        let changed = text.trim_end_matches('\0').replace(from, to);
-        memory.write(0x11_0000, &[0; 0x1000]);
-        memory.write(0x11_0000, changed.as_bytes());
-        memory.write_u32(0x10_000c, changed.len() as u32);
+        test_image::replace_json(&mut memory, from, to);
         let limits = ReadLimits::default();
         DotNetRuntime::open(Arc::new(memory), symbols, limits, &Arc::default()).map(drop)
     };

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, KubernetesNames,
-    Ledger, Module, ModuleId, Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack, StackEnd,
-    StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
+    Ledger, LockOwner, Module, ModuleId, Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack,
+    StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
 };
 
 /// The attributes of a process. A recording may state any number.
@@ -160,6 +160,11 @@ impl ProfileBuilder {
         self.profile.runtime_events.push(event);
     }
 
+    /// Adds an observation of a lock.
+    pub fn add_lock_owner(&mut self, lock: LockOwner) {
+        self.profile.lock_owners.push(lock);
+    }
+
     /// The ledger, for the caller to set losses and cost.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.profile.ledger
@@ -202,7 +207,7 @@ impl ProfileBuilder {
         self.profile.string(id)
     }
 
-    /// Orders samples and runtime events by time, completes the ledger and returns the profile.
+    /// Orders samples, runtime events and owners of locks by time, completes the ledger and returns the profile.
     ///
     /// Where the caller set no number of samples due, it becomes the sum of samples and losses.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use crate::{Header, Profile, ProfileCopy, RuntimeEvent, Sample};
+use crate::{Header, LockOwner, Profile, ProfileCopy, RuntimeEvent, Sample};
 
 /// A condition of a recorder that became true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl fmt::Display for Incident {
 }
 
 impl Profile {
-    /// The samples and runtime events since the incident began, as a profile of that time; `None` for a profile without an
+    /// The samples, runtime events and owners of locks since the incident began, as a profile of that time; `None` for a profile without an
     /// incident. The ledger stays that of the whole.
     #[must_use]
     pub fn since_incident(&self) -> Option<Self> {
@@ -42,6 +42,9 @@ impl Profile {
             let duration_ns = event.end_ns() - event.time_ns.max(since_ns);
             let time_ns = event.time_ns.saturating_sub(since_ns);
             copy.runtime_event(&RuntimeEvent { time_ns, duration_ns, ..event.clone() });
+        }
+        for lock in self.lock_owners.iter().filter(|lock| lock.time_ns >= since_ns) {
+            copy.lock_owner(&LockOwner { time_ns: lock.time_ns - since_ns, ..*lock });
         }
         let Header { duration_ns, started_unix_ns, started_monotonic_ns, .. } = self.header;
         Some(copy.finish(Header {

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use crate::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, RuntimeEvent, StringId};
+use crate::{
+    Header, Ledger, LockOwner, ProcessId, Profile, ProfileBuilder, ProfileCopy, RuntimeEvent, StringId,
+};
 
 impl Profile {
     /// Joins the profiles of consecutive intervals of one session, given in time order. A process that has the same id
@@ -58,6 +60,10 @@ impl Joiner {
         for event in interval.runtime_events() {
             let time_ns = event.time_ns.saturating_add(offset_ns);
             copy.runtime_event(&RuntimeEvent { time_ns, ..event.clone() });
+        }
+        for lock in interval.lock_owners() {
+            let time_ns = lock.time_ns.saturating_add(offset_ns);
+            copy.lock_owner(&LockOwner { time_ns, ..*lock });
         }
         self.builder = copy.into_builder();
     }

@@ -45,6 +45,7 @@ mod incident;
 mod joined;
 mod language_runtime;
 mod ledger;
+mod lock_owner;
 mod profile;
 mod profile_copy;
 mod reason;
@@ -74,6 +75,7 @@ pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId
 pub use incident::Incident;
 pub use language_runtime::LanguageRuntime;
 pub use ledger::{Cost, EventLedger, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
+pub use lock_owner::LockOwner;
 pub use profile::{Attribute, Header, KubernetesNames, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;

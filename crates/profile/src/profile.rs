@@ -3,8 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, Module, ModuleId,
-    ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, Module,
+    ModuleId, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -107,6 +107,7 @@ pub struct Profile {
     pub(crate) threads: IndexSet<Thread>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) runtime_events: Vec<RuntimeEvent>,
+    pub(crate) lock_owners: Vec<LockOwner>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,
 }
@@ -133,6 +134,12 @@ impl Profile {
     #[must_use]
     pub fn runtime_events(&self) -> &[RuntimeEvent] {
         &self.runtime_events
+    }
+
+    /// The owners of locks that threads waited for, ordered by time.
+    #[must_use]
+    pub fn lock_owners(&self) -> &[LockOwner] {
+        &self.lock_owners
     }
 
     /// The events, at least one.
@@ -287,6 +294,7 @@ impl Profile {
     pub(crate) fn sort_by_time(&mut self) {
         self.samples.sort_by_key(|sample| sample.time_ns);
         self.runtime_events.sort_by_key(|event| event.time_ns);
+        self.lock_owners.sort_by_key(|lock| lock.time_ns);
     }
 
     /// The sum of the values of all samples of the first event, [`u64::MAX`] where it is larger.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, Module,
-    ModuleId, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack, StackId,
-    StringId, Thread, ThreadId,
+    Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, LockOwner,
+    Module, ModuleId, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack,
+    StackId, StringId, Thread, ThreadId,
 };
 
 /// A profile under construction that copies entries of another one as samples need them.
@@ -120,10 +120,17 @@ impl<'a> ProfileCopy<'a> {
         self.builder.add_sample(Sample { thread, stack, event, ..*sample });
     }
 
-    /// Copies all runtime events of the source.
+    /// Copies all runtime events and all owners of locks of the source.
     pub fn runtime_events(&mut self) {
         let source = self.source;
         source.runtime_events().iter().for_each(|event| self.runtime_event(event));
+        source.lock_owners().iter().for_each(|lock| self.lock_owner(lock));
+    }
+
+    /// Copies an observation of a lock.
+    pub(super) fn lock_owner(&mut self, lock: &LockOwner) {
+        let owner = self.thread(lock.owner);
+        self.builder.add_lock_owner(LockOwner { owner, ..*lock });
     }
 
     /// Copies a runtime event.

@@ -2,8 +2,9 @@
 
 use crate::{
     Attribute, Cost, Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind,
-    Header, KubernetesNames, Loss, Profile, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind, Sample,
-    Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
+    Header, KubernetesNames, LockOwner, Loss, Profile, ProfileBuilder, Reason, RuntimeEvent,
+    RuntimeEventKind, Sample, Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization,
+    ThreadId, ThreadState,
 };
 use profiler_addresses::ElfAddress;
 
@@ -129,6 +130,7 @@ pub fn random(seed: u64) -> Profile {
     builder.event_ledger_mut(cpu_clock).lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
     add_waits(&mut builder, &mut draw, &threads, &stacks);
     add_runtime_events(&mut builder, &mut draw, &threads, &stacks);
+    add_lock_owners(&mut builder, &mut draw, &threads);
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
     profile
@@ -236,6 +238,22 @@ fn add_runtime_events(
             name: draw.of(&texts),
             stack: Some(draw.of(stacks)).filter(|_| draw.below(2) == 0),
             fields,
+        });
+    }
+}
+
+/// Adds owners of locks, in every second profile.
+fn add_lock_owners(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    for _ in 0..draw.below(20) {
+        builder.add_lock_owner(LockOwner {
+            time_ns: draw.below(10_000_000_000),
+            owner: draw.of(threads),
+            lock: draw.below(1 << 47),
+            managed_thread_id: draw.below(1 << 16) as u32,
+            waiters: 1 + draw.below(1 << 26) as u32,
         });
     }
 }

@@ -102,6 +102,7 @@ pub use self::{
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
     jitdump::JitFunctionFrames,
+    method_memory::{ObservedLock, ProcessLocks},
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},

@@ -32,6 +32,12 @@ const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
 /// The pause after a poll, in multiples of the time that it took: huge files take a tenth of the thread's time.
 const PAUSE_PER_JIT_POLL: u64 = 9;
 
+/// The interval at which the owners of locks are read, where waits are sampled.
+const LOCK_POLL_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// The pause after a reading, in multiples of the time that it took: thousands of locks take a hundredth of the thread's time.
+const PAUSE_PER_LOCK_POLL: u64 = 99;
+
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
     processes: ProcessTable,
@@ -69,6 +75,7 @@ pub(super) struct Pipeline {
     /// `CLOCK_MONOTONIC` nanoseconds.
     session_started_ns: u64,
     next_jit_poll_ns: u64,
+    next_lock_poll_ns: u64,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
 }
@@ -127,6 +134,7 @@ impl Pipeline {
             interval_started_ns: 0,
             session_started_ns: 0,
             next_jit_poll_ns: 0,
+            next_lock_poll_ns: 0,
             accounted: KernelCounts::default(),
         }
     }
@@ -352,11 +360,25 @@ impl Pipeline {
             if let Some(unwinding) = &mut self.unwinding {
                 unwinding.set_jit_call_frames(call_frames);
             }
-            let took_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let pause_ns = took_ns.saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
+            let pause_ns = elapsed_ns(begin).saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
             self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);
         }
+        if self.sampled.has_waits() && now_ns >= self.next_lock_poll_ns {
+            let begin = Instant::now();
+            self.read_lock_owners();
+            let pause_ns = elapsed_ns(begin).saturating_mul(PAUSE_PER_LOCK_POLL).max(LOCK_POLL_INTERVAL_NS);
+            self.next_lock_poll_ns = now_ns.saturating_add(pause_ns);
+        }
         Ok(())
+    }
+
+    /// Adds the locks that threads wait for now to the current profile.
+    fn read_lock_owners(&mut self) {
+        for read in self.symbolizer.read_lock_owners(&self.processes) {
+            if let Some(process) = self.processes.get(read.process) {
+                self.assembler.add_lock_owners(process, &read);
+            }
+        }
     }
 
     /// Warns of processes that run on after the target that started them.
@@ -504,6 +526,10 @@ impl Pipeline {
     fn process_of(&mut self, pid: u32, tid: u32, comm: Comm, time_ns: u64) -> ProcessOfSample {
         self.processes.process_of_sample(pid, tid, time_ns, &comm.text())
     }
+}
+
+fn elapsed_ns(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

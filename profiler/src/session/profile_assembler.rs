@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod lock_owners;
 mod on_stack_replacement;
 mod process_attributes;
 mod roots;

@@ -39,6 +39,13 @@ pub(super) struct Sampled {
     pub(super) events: Vec<CountedEvent>,
 }
 
+impl Sampled {
+    /// Whether waiting threads are sampled.
+    pub(super) fn has_waits(&self) -> bool {
+        self.wall_hz.is_some() || self.off_cpu.is_some()
+    }
+}
+
 /// Samples by their origin, as the ledger counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {

@@ -96,6 +96,38 @@ fn methods_have_names_without_diagnostics_below_a_read_only_root() {
     assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
 }
 
+/// The thread of a process with this id in its own PID namespace.
+fn tid_of(pid: u32, own_id: u32) -> u32 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let is_it = |task: &fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        ids.and_then(|ids| ids.split_whitespace().last()?.parse().ok()) == Some(own_id)
+    };
+    tasks.filter(is_it).find_map(|task| task.file_name().to_str()?.parse().ok()).unwrap()
+}
+
+#[test]
+fn owners_of_locks_have_the_ids_of_the_profilers_namespace_without_diagnostics() {
+    let Some(_lock) = run_beside_others() else { return };
+    let hardened = builder_for("9.0", "owner").variable("PERF_MAP=0").variable("DOTNET_EnableDiagnostics=0");
+    let mut container = hardened.read_only().start();
+    let pid = container.pid();
+    let owner = container.line("owner ").trim().parse().unwrap();
+    let wall = sample_pid(pid).wall_clock_hz(49).cpu_samples(false);
+    let mut session = wall.build().unwrap().start().unwrap();
+    let profile = wait_until("the owner of the lock", || {
+        let profile = session.take_profile(Duration::from_secs(1)).unwrap();
+        (!profile.lock_owners().is_empty()).then_some(profile)
+    });
+    let expected = tid_of(pid, owner);
+    assert_ne!(expected, owner, "the container has its own ids");
+    for lock in profile.lock_owners() {
+        let thread = profile.thread(lock.owner);
+        assert_eq!((thread.tid, profile.string(thread.comm)), (expected, "price computati"));
+    }
+}
+
 #[test]
 fn threads_of_runtime_events_have_the_ids_of_the_profilers_namespace() {
     let Some(_lock) = run_beside_others() else { return };

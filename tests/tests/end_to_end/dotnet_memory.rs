@@ -71,7 +71,7 @@ fn mapped_files(workload: &Workload) -> Vec<Mapped> {
     maps.lines().filter_map(Mapped::parse).collect()
 }
 
-fn open(workload: &Workload) -> DotNetRuntime {
+pub(crate) fn open(workload: &Workload) -> DotNetRuntime {
     let files = mapped_files(workload);
     let names: BTreeSet<_> = files.iter().map(|mapped| mapped.path.as_str()).collect();
     let symbols = names.into_iter().find_map(|name| {

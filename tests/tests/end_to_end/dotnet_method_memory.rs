@@ -16,7 +16,7 @@ const CHAIN: [&str; 3] =
 const SAMPLES: u64 = 1_500;
 
 /// A program whose runtime has no diagnostics socket and writes no perf map.
-fn without_diagnostics(program: &str, mode: &str) -> Workload {
+pub(crate) fn without_diagnostics(program: &str, mode: &str) -> Workload {
     let mut command = match program.starts_with("single-file") {
         true => Command::new(workload_path("dotnet").join(program)),
         false => Workload::dotnet_command(program, mode),

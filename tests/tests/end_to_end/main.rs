@@ -22,6 +22,7 @@ mod dotnet_hostile;
 mod dotnet_memory;
 mod dotnet_memory_search;
 mod dotnet_method_memory;
+mod dotnet_monitors;
 mod dotnet_nettrace;
 mod dotnet_perf_map;
 mod dotnet_replaced;

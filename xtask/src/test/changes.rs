@@ -12,7 +12,7 @@ const TESTS_OF: [(&str, &str); 14] = [
         "crates/agent/",
         "package(profiler-agent) + (binary(end_to_end) & test(/agent/)) + (binary(containers) & test(/daemon_set|deployment|kustomization/))",
     ),
-    ("crates/dotnet-runtime/", "test(/dotnet_memory::/)"),
+    ("crates/dotnet-runtime/", "test(/dotnet_memory::|dotnet_monitors::/)"),
     ("crates/dotnet-symbols/", "test(/dotnet|aspnet|single_file|readable_names/)"),
     (
         "crates/elf-symbols/",

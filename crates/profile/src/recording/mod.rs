@@ -23,8 +23,9 @@
 //! | 14 runtime events | time, duration, process, thread, kind, name, stack; count of fields; of each its name, the kind of its value and the value |
 //! | 15 Kubernetes names | process, namespace, pod, container (0 for a sandbox); for processes in a container of a pod |
 //! | 16 attributes | process, name, value; for processes with further attributes |
+//! | 17 lock owners | time, owner (a thread), lock, managed id of the owner, waiters |
 //!
-//! A section of kinds 3 to 8 and 11 to 16 holds entries of its table until its body ends. A reference is the index of an entry
+//! A section of kinds 3 to 8 and 11 to 17 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
 //! samples of a truncated file can be read. `codes.rs` has the numbers of variants.
 //!

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     Attribute, Event, EventField, EventId, FieldValue, Finding, Frame, FrameId, Header, KubernetesNames,
-    Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling,
-    SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    Ledger, LockOwner, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample,
+    Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -120,6 +120,7 @@ impl Reader {
             Kind::Processes => self.process(fields)?,
             Kind::Containers => self.container(fields)?,
             Kind::RuntimeEvents => self.runtime_event(fields)?,
+            Kind::LockOwners => self.lock_owner(fields)?,
             Kind::KubernetesNames => self.kubernetes_names(fields)?,
             Kind::Attributes => self.attribute(fields)?,
             _ => self.thread(fields)?,
@@ -267,6 +268,17 @@ impl Reader {
         }
         event.fields = event_fields.into();
         self.builder.add_runtime_event(event);
+        Some(())
+    }
+
+    fn lock_owner(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.builder.add_lock_owner(LockOwner {
+            time_ns: fields.number()?,
+            owner: fields.entry(&self.threads)?,
+            lock: fields.number()?,
+            managed_thread_id: fields.number_u32()?,
+            waiters: fields.number_u32()?,
+        });
         Some(())
     }
 

@@ -34,10 +34,11 @@ pub(super) enum Kind {
     RuntimeEvents = 14,
     KubernetesNames = 15,
     Attributes = 16,
+    LockOwners = 17,
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -54,6 +55,7 @@ impl Kind {
         Self::RuntimeEvents,
         Self::KubernetesNames,
         Self::Attributes,
+        Self::LockOwners,
     ];
 
     /// The kind of a number.

@@ -119,6 +119,8 @@ fn random_section_bodies_never_panic() {
         Kind::Findings,
         Kind::RuntimeEvents,
         Kind::KubernetesNames,
+        Kind::Attributes,
+        Kind::LockOwners,
     ];
     for kind in kinds {
         for byte in 0..=255 {

@@ -10,7 +10,8 @@ use super::{
     section::{self, Kind, Packer},
 };
 use crate::{
-    Event, FieldValue, Finding, Frame, Profile, RuntimeEvent, Sample, Sampling, Stack, Symbolization,
+    Event, FieldValue, Finding, Frame, LockOwner, Profile, RuntimeEvent, Sample, Sampling, Stack,
+    Symbolization,
 };
 
 /// The number of sample blocks: a truncated file loses at most one of them.
@@ -48,6 +49,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     }
     writer.tables(&Entries::all(profile))?;
     writer.table(Kind::RuntimeEvents, profile.runtime_events().iter(), push_runtime_event)?;
+    writer.table(Kind::LockOwners, profile.lock_owners().iter(), push_lock_owner)?;
     writer.section(Kind::End)?;
     writer.to.flush()
 }
@@ -254,6 +256,14 @@ fn push_runtime_event(event: &RuntimeEvent, body: &mut Body) {
         body.number(kind);
         body.number(number);
     }
+}
+
+fn push_lock_owner(lock: &LockOwner, body: &mut Body) {
+    body.number(lock.time_ns);
+    body.index(lock.owner.index());
+    body.number(lock.lock);
+    body.number(lock.managed_thread_id.into());
+    body.number(lock.waiters.into());
 }
 
 fn push_frame(frame: &Frame, body: &mut Body) {

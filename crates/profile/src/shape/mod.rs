@@ -137,6 +137,8 @@ impl Profile {
         let selected =
             self.runtime_events().iter().filter(|event| select::is_event_selected(self, shape, event));
         selected.for_each(|event| copy.runtime_event(event));
+        let locks = self.lock_owners().iter().filter(|lock| select::is_lock_selected(self, shape, lock));
+        locks.for_each(|lock| copy.lock_owner(lock));
         copy.finish(header)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
-use crate::{Frame, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId};
+use crate::{Frame, LockOwner, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId};
 
 /// Whether the filters for thread, process, container, state and time select a sample.
 pub(super) fn is_selected(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
@@ -26,6 +26,13 @@ pub(super) fn is_event_selected(profile: &Profile, shape: &Shape, event: &Runtim
         && is_process_selected(profile, shape, event.process)
         && shape.from.is_none_or(|from| Duration::from_nanos(event.end_ns()) >= from)
         && shape.to.is_none_or(|to| Duration::from_nanos(event.time_ns) < to)
+}
+
+/// Whether the filters for process, container and time select an observation of a lock: threads of all filters wait for its owner.
+pub(super) fn is_lock_selected(profile: &Profile, shape: &Shape, lock: &LockOwner) -> bool {
+    is_process_selected(profile, shape, lock.process(profile))
+        && shape.from.is_none_or(|from| Duration::from_nanos(lock.time_ns) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(lock.time_ns) < to)
 }
 
 fn is_thread_selected(profile: &Profile, shape: &Shape, thread: ThreadId) -> bool {

@@ -27,7 +27,7 @@ pub(crate) struct EventThread {
 
 /// Reads the threads of a process from `/proc`.
 #[derive(Debug)]
-pub(super) struct ThreadReader {
+pub(crate) struct ThreadReader {
     /// In the profiler's pid namespace.
     pid: u32,
     /// Whether the process has the pid namespace of the profiler.
@@ -39,12 +39,12 @@ pub(super) struct ThreadReader {
 
 impl ThreadReader {
     /// A reader of a process, whose id in its innermost pid namespace is `namespace_pid`.
-    pub(super) fn new(pid: u32, namespace_pid: u32) -> Self {
+    pub(crate) fn new(pid: u32, namespace_pid: u32) -> Self {
         Self { pid, shares_namespace: pid == namespace_pid, next_scan: None, awaited: HashSet::new() }
     }
 
     /// The threads with these ids, those that are found. Where all threads have to be read, some are found by a later call.
-    pub(super) fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
+    pub(crate) fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
         if self.shares_namespace {
             return ids.into_iter().filter_map(|id| Some((id, self.thread_with(id)?))).collect();
         }

@@ -43,6 +43,7 @@ use profiler_profile::Reason;
 pub(crate) use self::{
     clock::monotonic_ns,
     event_listener::{EventListener, LostEvents},
+    event_threads::{EventThread, ThreadReader},
     memory_budget::MemoryBudget,
     method_table::{MethodTable, RuntimeMethod},
     report::ReportScope,
@@ -54,8 +55,8 @@ pub use self::{
     event_stream::{EventStream, StreamEnd},
 };
 use self::{
-    event_threads::ThreadReader, listener::Listener, method_events::EventOptions, report::Report,
-    requested_perf_map::RequestedPerfMap, socket::Endpoint,
+    listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,
+    socket::Endpoint,
 };
 use crate::event_request::EventRequest;
 

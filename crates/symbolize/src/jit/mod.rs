@@ -278,13 +278,16 @@ impl JitNames {
 
     /// Notes a sampled address, which may have to be looked up in the memory of the process.
     pub(crate) fn note(&mut self, address: RuntimeAddress) {
-        let is_dotnet = self.language == Some(LanguageRuntime::Dotnet);
-        if is_dotnet
-            && self.needs_method_memory()
-            && let Some(memory) = &mut self.method_memory
+        if self.needs_method_memory()
+            && let Some(memory) = self.dotnet_memory()
         {
             memory.note(address.0);
         }
+    }
+
+    /// The memory of a .NET runtime, if it may be read.
+    pub(crate) fn dotnet_memory(&mut self) -> Option<&mut MethodMemory> {
+        self.method_memory.as_mut().filter(|_| self.language == Some(LanguageRuntime::Dotnet))
     }
 
     /// Whether the runtime reports no methods.

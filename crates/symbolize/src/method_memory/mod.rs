@@ -1,10 +1,12 @@
-//! Names the JIT code of .NET runtimes that report no methods, from the memory of their process (data contracts).
+//! Names the JIT code of .NET runtimes that report no methods, from the memory of their process (data contracts), and reads the
+//! owners of locks there.
 //!
 //! The runtime does nothing for it: it needs no diagnostics socket. Addresses are noted when they are sampled, and looked up at
 //! the next poll, a tenth of a second later. The runtime frees code of dynamic methods and of unloaded assemblies, and uses its
 //! memory again: such code has a name only between two polls that found the same method.
 
 mod found_methods;
+mod locks;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
 #[cfg(not(feature = "dotnet-memory"))]
@@ -22,8 +24,10 @@ use profiler_processes::{ProcFs, Process};
 use profiler_profile::Reason;
 
 pub(crate) use self::found_methods::FoundMethod;
+pub use self::locks::{ObservedLock, ProcessLocks};
 use self::{
     found_methods::{FoundMethods, ReadMethod},
+    locks::LockReadings,
     runtime_reader::RuntimeReader,
 };
 use crate::{attempts::Attempts, diagnostics::monotonic_ns};
@@ -48,6 +52,7 @@ pub(crate) struct MethodMemory {
     methods: FoundMethods,
     /// Addresses without a method when they were last looked up.
     unnamed: HashMap<u64, Unnamed>,
+    lock_readings: LockReadings,
 }
 
 /// The result of lookups.
@@ -56,6 +61,17 @@ struct Found {
     code: Vec<(u64, Result<ReadMethod, Unnamed>)>,
     /// The addresses for which there was no time.
     left: Vec<u64>,
+}
+
+/// A lock that a thread holds and others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AwaitedLock {
+    /// What identifies it in its process.
+    lock: u64,
+    /// The id of its owner in the pid namespace of the process.
+    owner_id: u32,
+    managed_thread_id: u32,
+    waiters: u32,
 }
 
 /// Why an address has no method.

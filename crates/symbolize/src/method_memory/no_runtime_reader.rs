@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use profiler_processes::{ProcFs, Process};
 
-use super::Found;
+use super::{AwaitedLock, Found};
 use crate::modules::Modules;
 
 /// No runtime is found.
@@ -24,6 +24,10 @@ impl RuntimeReader {
 
     pub(super) fn find_all(&mut self, _: &ProcFs, _: &Process, _: Vec<u64>, _: Duration) -> Found {
         Found::default()
+    }
+
+    pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> Vec<AwaitedLock> {
+        Vec::new()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

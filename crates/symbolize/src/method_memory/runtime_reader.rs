@@ -1,6 +1,7 @@
 //! Reads the data structures of the .NET runtime of a process.
 
 use std::{
+    cmp::Reverse,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -13,14 +14,17 @@ use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_blocking::Object;
 use profiler_dotnet_runtime::{
-    CodeKind, DescriptorError, DotNetRuntime, LookupError, Memory, ReadError, ReadLimits, RuntimeCode,
-    RuntimeSymbols,
+    CodeKind, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError, Memory, ReadError,
+    ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{ProcFs, Process};
 
-use super::{Found, Unnamed, found_methods::ReadMethod};
+use super::{AwaitedLock, Found, Unnamed, found_methods::ReadMethod};
 use crate::modules::{Modules, tenants::tenant_of};
+
+/// Locks of one process in one reading: those for which most threads wait.
+const MAX_LOCKS: usize = 16;
 
 /// The runtime of a process.
 #[derive(Debug, Default)]
@@ -88,7 +92,7 @@ impl RuntimeReader {
         matches!(self, Self::Found(..) | Self::Opened(_))
     }
 
-    /// Finds the methods at addresses. The process can make a read of its memory block: then no more is read.
+    /// Finds the methods at addresses.
     pub(super) fn find_all(
         &mut self,
         proc: &ProcFs,
@@ -97,28 +101,46 @@ impl RuntimeReader {
         max_time: Duration,
     ) -> Found {
         let deadline = Instant::now() + max_time;
+        self.read(proc, process, move |opened| opened.find_all(addresses, deadline)).unwrap_or_default()
+    }
+
+    /// Finds the locks that threads wait for.
+    pub(super) fn find_locks(&mut self, proc: &ProcFs, process: &Process) -> Vec<AwaitedLock> {
+        self.read(proc, process, |opened| opened.find_locks()).unwrap_or_default()
+    }
+
+    /// Reads the memory of the process, which can make a read block: then no more is read.
+    fn read<T: Send + 'static>(
+        &mut self,
+        proc: &ProcFs,
+        process: &Process,
+        read: impl FnOnce(&mut OpenedRuntime) -> T + Send + 'static,
+    ) -> Option<T> {
         let file = match proc.open_memory(process) {
             Ok(file) => file,
             Err(error) => {
                 log::debug!("the memory of process {} cannot be read: {error}", process.pid);
-                return Found::default();
+                return None;
             }
         };
         let reader = std::mem::replace(self, Self::Unusable);
-        let look_up = move || {
+        let open_and_read = move || {
             let mut opened = reader.open(file).map_err(io::Error::other)?;
-            let found =
-                opened.as_mut().map(|opened| opened.find_all(addresses, deadline)).unwrap_or_default();
+            let found = opened.as_mut().map(|opened| {
+                let found = read(opened);
+                opened.memory.set(None);
+                found
+            });
             Ok((opened, found))
         };
-        match profiler_blocking::run(Object::process(process.pid), look_up) {
+        match profiler_blocking::run(Object::process(process.pid), open_and_read) {
             Ok((opened, found)) => {
                 *self = opened.map_or(Self::Unusable, Self::Opened);
                 found
             }
             Err(error) => {
-                log::info!("the methods in the memory of process {} are not read: {error}", process.pid);
-                Found::default()
+                log::info!("the runtime of process {} is not read from memory: {error}", process.pid);
+                None
             }
         }
     }
@@ -161,8 +183,30 @@ impl OpenedRuntime {
             }
         }
         found.left = addresses.collect();
-        self.memory.set(None);
         found
+    }
+
+    fn find_locks(&mut self) -> Vec<AwaitedLock> {
+        let held = self.runtime.monitors().unwrap_or_else(|error| {
+            log::debug!("the owners of locks are not read: {error}");
+            Listing { entries: Vec::new(), is_complete: false }
+        });
+        let awaited = held.entries.into_iter().filter(|monitor| monitor.waiters > 0);
+        let mut locks: Vec<_> = awaited.map(AwaitedLock::from).collect();
+        locks.sort_by_key(|lock| Reverse(lock.waiters));
+        locks.truncate(MAX_LOCKS);
+        locks
+    }
+}
+
+impl From<HeldMonitor> for AwaitedLock {
+    fn from(monitor: HeldMonitor) -> Self {
+        Self {
+            lock: monitor.lock.0,
+            owner_id: monitor.owner_os_id,
+            managed_thread_id: monitor.owner_managed_id,
+            waiters: monitor.waiters,
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Symbolizer {
 
 impl MethodMemory {
     /// Finds the runtime in the files of its process, once, and again when the mappings changed.
-    fn find_runtime(&mut self, modules: &mut Modules, process: &Process) {
+    pub(super) fn find_runtime(&mut self, modules: &mut Modules, process: &Process) {
         if !self.reader.is_unknown() || !self.attempts.begin(process.mapping_generation(u64::MAX)) {
             return;
         }

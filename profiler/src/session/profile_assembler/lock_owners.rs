@@ -1,0 +1,63 @@
+//! Adds the owners of locks that threads waited for to a profile.
+
+use profiler_processes::Process;
+use profiler_profile::LockOwner;
+use profiler_symbolize::ProcessLocks;
+
+use super::ProfileAssembler;
+
+impl ProfileAssembler {
+    /// Adds the locks of a process at a time.
+    pub(in crate::session) fn add_lock_owners(&mut self, process: &Process, read: &ProcessLocks) {
+        let id = self.process(process).id;
+        for lock in &read.locks {
+            let (tid, comm) = &lock.owner;
+            let owner = self.builder.thread(id, *tid, comm);
+            self.builder.add_lock_owner(LockOwner {
+                time_ns: read.time_ns.saturating_sub(self.started_ns),
+                owner,
+                lock: lock.lock,
+                managed_thread_id: lock.managed_thread_id,
+                waiters: lock.waiters,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_profile::Header;
+    use profiler_symbolize::ObservedLock;
+
+    use super::*;
+    use crate::session::sample_events::Sampled;
+
+    #[test]
+    fn an_owner_is_a_thread_of_its_process_at_a_time_of_the_interval() {
+        let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
+        let key = table.prefetch(std::process::id());
+        let mut assembler = ProfileAssembler::new(&Sampled::default(), 1_000);
+        let lock = |tid, waiters| ObservedLock {
+            lock: 0x1000,
+            owner: (tid, Arc::from("worker")),
+            managed_thread_id: 4,
+            waiters,
+        };
+        for (time_ns, locks) in [(1_500, vec![lock(7, 2), lock(8, 1)]), (2_500, vec![lock(7, 3)])] {
+            let read = ProcessLocks { process: key, time_ns, locks };
+            assembler.add_lock_owners(table.get(key).unwrap(), &read);
+        }
+        let profile = assembler.finish(|_| None).0.finish(Header::default());
+        let found: Vec<_> = profile
+            .lock_owners()
+            .iter()
+            .map(|lock| (lock.time_ns, profile.thread(lock.owner).tid, lock.managed_thread_id, lock.waiters))
+            .collect();
+        assert_eq!(found, [(500, 7, 4, 2), (500, 8, 4, 1), (1_500, 7, 4, 3)]);
+        assert_eq!((profile.processes().len(), profile.threads().len()), (1, 2));
+        assert_eq!(profile.process(profile.lock_owners()[0].process(&profile)).pid, std::process::id());
+    }
+}
