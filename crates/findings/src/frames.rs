@@ -35,7 +35,14 @@ pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Opt
     own.find(|frame| is_application(profile, frame)).map(|frame| method(function(profile, frame)))
 }
 
-fn is_application(profile: &Profile, frame: &Frame) -> bool {
+/// Whether native code is that of a runtime or of libc.
+pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
+        && (matches_any(RUNTIME_MODULES, profile.module_name(frame.module))
+            || matches_any(RUNTIME_FUNCTIONS, profile.string(frame.name)))
+}
+
+pub(crate) fn is_application(profile: &Profile, frame: &Frame) -> bool {
     let name = profile.string(frame.name);
     if matches!(frame.symbolization, Symbolization::Address(_)) || name.starts_with('[') {
         return false;
@@ -44,10 +51,7 @@ fn is_application(profile: &Profile, frame: &Frame) -> bool {
         FrameKind::Jit | FrameKind::Precompiled => {
             assembly_and_method(name).0.is_none_or(|assembly| !matches_any(FRAMEWORKS, assembly))
         }
-        FrameKind::Native | FrameKind::Inlined => {
-            !matches_any(RUNTIME_MODULES, profile.module_name(frame.module))
-                && !matches_any(RUNTIME_FUNCTIONS, name)
-        }
+        FrameKind::Native | FrameKind::Inlined => !is_runtime(profile, frame),
         _ => false,
     }
 }

@@ -22,6 +22,7 @@ mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
+mod top_level;
 mod waiting;
 mod waits;
 

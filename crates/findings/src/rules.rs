@@ -3,7 +3,10 @@
 //! Patterns are those of `pattern.rs`, for names without the assembly: `System.Threading.Monitor.Enter*` matches
 //! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
 
-use self::Strength::{Default, Final, Yields};
+use self::{
+    Leaf::{Descriptors, Process, Semaphore, Signal, Time, TimedSignal},
+    Strength::{Default, Final, Yields},
+};
 use crate::WaitCause::{
     self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
     SyncOverAsync,
@@ -13,7 +16,27 @@ use crate::WaitCause::{
 pub(crate) struct Primitive {
     pub(crate) cause: WaitCause,
     pub(crate) strength: Strength,
+    pub(crate) leaf: Leaf,
     pub(crate) functions: &'static [&'static str],
+}
+
+/// What ends the wait in a primitive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// Input or output of one descriptor, a lock, a page: the primitive alone gives the cause.
+    Own,
+    /// Readiness of one or many descriptors.
+    Descriptors,
+    /// A signal of another thread.
+    Signal,
+    /// As `Signal`, with a limit of time.
+    TimedSignal,
+    /// A release of a semaphore. It can be a signal, or a place below a limit.
+    Semaphore,
+    /// The end of a time.
+    Time,
+    /// Output or the end of another process or thread.
+    Process,
 }
 
 /// How a primitive gives the cause.
@@ -32,11 +55,13 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: PageFault,
         strength: Final,
+        leaf: Leaf::Own,
         functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"],
     },
     Primitive {
         cause: FileIo,
         strength: Final,
+        leaf: Leaf::Own,
         functions: &[
             "do_fsync",
             "vfs_fsync*",
@@ -61,6 +86,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: Idle,
         strength: Final,
+        leaf: Leaf::Own,
         functions: &[
             "inet_csk_accept",
             "unix_accept",
@@ -85,6 +111,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: SocketIo,
         strength: Final,
+        leaf: Leaf::Own,
         functions: &[
             "sock_recvmsg",
             "sock_sendmsg",
@@ -109,6 +136,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: Lock,
         strength: Final,
+        leaf: Leaf::Own,
         functions: &[
             "pthread_mutex_lock*",
             "__pthread_mutex_lock*",
@@ -133,6 +161,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: Sleep,
         strength: Default,
+        leaf: Time,
         functions: &[
             "hrtimer_nanosleep",
             "common_nsleep*",
@@ -148,6 +177,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: Other,
         strength: Yields,
+        leaf: Leaf::Own,
         functions: &[
             "do_sched_yield",
             "__do_sys_sched_yield",
@@ -161,12 +191,14 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: Idle,
         strength: Default,
+        leaf: Descriptors,
         functions: &["do_epoll_wait", "ep_poll", "epoll_wait", "epoll_pwait*", "io_cqring_wait"],
     },
     // One descriptor as well as many.
     Primitive {
         cause: Other,
         strength: Default,
+        leaf: Descriptors,
         functions: &[
             "do_sys_poll",
             "do_select",
@@ -175,33 +207,99 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "__poll",
             "ppoll",
             "select",
+            "__select",
             "pselect*",
+            "__pselect*",
         ],
     },
     Primitive {
         cause: ConditionVariable,
         strength: Default,
+        leaf: TimedSignal,
+        functions: &["pthread_cond_timedwait*", "__pthread_cond_timedwait*", "___pthread_cond_timedwait*"],
+    },
+    Primitive {
+        cause: ConditionVariable,
+        strength: Default,
+        leaf: Signal,
         functions: &[
             "pthread_cond_*wait*",
             "__pthread_cond_*wait*",
             "___pthread_cond_*wait*",
-            "sem_*wait*",
-            "__new_sem_*wait*",
             "eventfd_read",
         ],
     },
+    Primitive {
+        cause: ConditionVariable,
+        strength: Default,
+        leaf: Semaphore,
+        functions: &["sem_*wait*", "__new_sem_*wait*"],
+    },
+    // A pipe, a terminal, a child, a thread that ends.
+    Primitive {
+        cause: Other,
+        strength: Default,
+        leaf: Process,
+        functions: &[
+            "anon_pipe_read",
+            "pipe_read",
+            "n_tty_read",
+            "do_wait",
+            "wait4",
+            "__wait4",
+            "__GI___wait4",
+            "waitpid",
+            "waitid",
+            "pthread_join",
+            "__pthread_clockjoin_ex",
+            "__pthread_timedjoin_ex",
+        ],
+    },
 ];
+
+/// Where no primitive matches: a program that waits by the system call itself. It can be a lock as well as a signal.
+pub(crate) const FUTEX: Primitive = Primitive {
+    cause: Other,
+    strength: Default,
+    leaf: Signal,
+    functions: &["futex_wait", "__futex_wait", "futex_do_wait", "futex_wait_queue*"],
+};
 
 /// A rule over the frames of a runtime or a library.
 pub(crate) struct Rule {
     pub(crate) cause: WaitCause,
     /// The frame that decides, and frames that must be among its callers, in this order.
     pub(crate) frames: &'static [&'static str],
+    /// The primitives in which it waits; empty for any.
+    pub(crate) leaves: &'static [Leaf],
+    /// The functions through which it reaches the primitive: below any other one, a callback waits. `None` for any but methods
+    /// of the application.
+    pub(crate) inner: Option<&'static [&'static str]>,
 }
 
 const fn rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
-    Rule { cause, frames }
+    Rule { cause, frames, leaves: &[], inner: None }
 }
+
+/// A loop that waits for events itself, and runs callbacks.
+const fn event_loop(frames: &'static [&'static str], inner: &'static [&'static str]) -> Rule {
+    Rule { cause: Idle, frames, leaves: &[], inner: Some(inner) }
+}
+
+/// A library that waits until a socket is ready.
+const fn socket(frames: &'static [&'static str]) -> Rule {
+    Rule { cause: SocketIo, frames, leaves: &[Descriptors], inner: None }
+}
+
+/// Functions of Rust's runtimes and of its standard library between a loop and the system call.
+const RUST_RUNTIME: &[&str] = &["tokio::*", "mio::*", "std::*", "core::*", "parking_lot*"];
+
+/// The global interpreter lock of Python: Python/ceval_gil.h.
+pub(crate) const GIL: Rule = rule(Lock, &["take_gil"]);
+
+/// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
+pub(crate) const STRIPPED_GIL: Rule =
+    Rule { cause: Lock, frames: &["[*python3*"], leaves: &[TimedSignal], inner: Some(&[]) };
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
 pub(crate) const RULES: &[Rule] = &[
@@ -287,9 +385,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
     rule(Sleep, &["ThreadNative::Sleep*"]),
     // libuv and node.
-    rule(Other, &["uv_run", "node::SyncProcessRunner::*"]),
-    rule(Idle, &["uv__io_poll"]),
-    rule(Idle, &["uv_run"]),
+    event_loop(&["uv__io_poll"], &[]),
+    event_loop(&["uv_run"], &["uv__io_poll"]),
     rule(Idle, &["uv_cond_wait", "worker"]),
     rule(Idle, &["node::TaskQueue*"]),
     rule(Idle, &["node::*PlatformWorkerThread*"]),
@@ -311,6 +408,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["ConcurrentGCThread::run*"]),
     rule(Idle, &["VMThread::wait_for_operation*"]),
     rule(Idle, &["JVM_WaitForReferencePendingList"]),
+    rule(Idle, &["Threads::destroy_vm*"]),
     rule(Idle, &["signal_thread_entry*"]),
     rule(Idle, &["ServiceThread::service_thread_entry*"]),
     rule(Idle, &["MonitorDeflationThread::*"]),
@@ -332,20 +430,44 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["runtime.mPark"]),
     rule(Idle, &["runtime.netpoll"]),
     rule(Idle, &["runtime.sysmon"]),
-    // Python: the global interpreter lock.
-    rule(Lock, &["take_gil"]),
+    // Python.
+    GIL,
+    STRIPPED_GIL,
+    socket(&["sock_call_impl"]),
+    socket(&["sock_recv*"]),
+    socket(&["sock_send*"]),
+    socket(&["sock_connect*"]),
+    // The method of a queue without a limit, in which producers do not wait: Modules/_queuemodule.c.
+    rule(Idle, &["_queue_SimpleQueue_get*"]),
+    rule(Idle, &["[_queue.cpython-*"]),
+    // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
+    rule(Idle, &["select_select_impl*"]),
     // Event loops and runtimes in native code.
-    rule(Idle, &["g_main_context_*"]),
-    rule(Idle, &["event_base_loop"]),
-    rule(Idle, &["ev_run"]),
-    rule(Idle, &["sd_event_*"]),
-    rule(Idle, &["tokio::runtime::*park*"]),
-    rule(Idle, &["tokio::runtime::blocking::pool::*run*"]),
-    rule(SocketIo, &["curl_multi_*"]),
-    rule(SocketIo, &["curl_easy_*"]),
-    rule(SocketIo, &["PQ*"]),
-    rule(SocketIo, &["mysql_*"]),
-    rule(SocketIo, &["SSL_*"]),
+    event_loop(&["g_main_context_*"], &["g_main_context_*", "g_poll"]),
+    event_loop(&["g_main_loop_run"], &["g_main_context_*", "g_poll"]),
+    event_loop(&["event_base_loop"], &["*_dispatch"]),
+    event_loop(&["ev_run"], &["*_poll"]),
+    event_loop(&["sd_event_*"], &["sd_event_*", "process_epoll"]),
+    event_loop(&["tokio::runtime::*park*"], RUST_RUNTIME),
+    event_loop(&["tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
+    event_loop(&["erts_check_io"], &["erts_poll_wait*"]),
+    event_loop(&["erts_schedule"], &["erts_*", "ethr_event_*"]),
+    event_loop(&["tpool::thread_pool_generic::get_task*"], &["tpool::thread_pool_generic::wait_for_tasks*"]),
+    event_loop(&["ap_queue_pop_something"], &[]),
+    socket(&["curl_multi_*"]),
+    socket(&["curl_easy_*"]),
+    socket(&["PQ*"]),
+    socket(&["mysql_*"]),
+    socket(&["SSL_*"]),
+    socket(&["apr_wait_for_io_or_timeout"]),
+    // PostgreSQL: src/backend/storage/lmgr, proc.c and lwlock.c.
+    rule(Lock, &["ProcSleep"]),
+    rule(Lock, &["LWLockAcquire*"]),
+    rule(Sleep, &["pg_sleep"]),
+    // MariaDB: sql/mdl.cc, mysys/thr_lock.c; the main loop of a connection, for its next command.
+    rule(Lock, &["MDL_wait::timed_wait*"]),
+    rule(Lock, &["thr_lock"]),
+    rule(Idle, &["my_net_read_packet*", "do_command*"]),
 ];
 
 /// Threads of runtimes that wait for work unless they execute code of the application. The kernel cuts names after 15
@@ -367,6 +489,7 @@ pub(crate) const SERVICE_THREADS: &[&str] = &[
     "Common-Cleaner",
     "Signal Dispatch",
     "V8Worker",
+    "Timer-*",
 ];
 
 /// Frames of workers of the .NET thread pool, whether they have work or not.
@@ -377,9 +500,38 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
-/// Clients of other services, in native code: below them, a socket is that of a service. Elsewhere, it may be that of a
-/// client of this program that sends no request.
-pub(crate) const CLIENTS: &[&str] = &["curl_*", "PQ*", "mysql_*", "redisCommand*", "mongoc_*"];
+/// Clients of other services: below them, a socket is that of a service. Elsewhere, it may be that of a client of this program
+/// that sends no request. Functions of libmysqlclient by their names: those of the server begin like them.
+pub(crate) const CLIENTS: &[&str] = &[
+    "curl_*",
+    "PQexec*",
+    "PQgetResult",
+    "PQconnect*",
+    "PQprepare",
+    "PQreset*",
+    "mysql_query",
+    "mysql_real_query*",
+    "mysql_real_connect*",
+    "mysql_read_query_result*",
+    "mysql_send_query*",
+    "mysql_store_result*",
+    "mysql_fetch_row*",
+    "mysql_next_result*",
+    "mysql_ping*",
+    "mysql_stmt_execute*",
+    "mysql_stmt_fetch*",
+    "mysql_stmt_prepare*",
+    "redisCommand*",
+    "mongoc_*",
+    // Apache: modules/proxy.
+    "proxy_run_scheme_handler",
+    // Java, as JVMs and agents spell its methods in perf maps.
+    "*sun.net.www.protocol.http.HttpURLConnection.*",
+    "*org.postgresql.core.*",
+    "*com.mysql.cj.*",
+    "*org.apache.http.impl.execchain.*",
+    "*okhttp3.internal.http.*",
+];
 
 /// Assemblies of frameworks: code that the user of the profiler does not write.
 pub(crate) const FRAMEWORKS: &[&str] =

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod deadlock;
+mod main_loops;
 mod pool;
 mod runtime;
 mod stacks;

@@ -21,8 +21,13 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
         _ => (text, FrameKind::Native),
     };
     let unsymbolized = name.strip_prefix('[').and_then(|rest| rest.split_once("+0x"));
-    // Native functions with a symbol are those of runtimes.
-    let module = Some(builder.module(unsymbolized.map_or("libc.so.6", |(module, _)| module), &[]));
+    // Native functions with a symbol are those of runtimes, if they have no module.
+    let (name, module) = match unsymbolized {
+        Some((module, _)) => (name, module),
+        None if kind == FrameKind::Native => name.split_once('@').unwrap_or((name, "libc.so.6")),
+        None => (name, "libc.so.6"),
+    };
+    let module = Some(builder.module(module, &[]));
     let symbolization = match unsymbolized {
         Some(_) => Symbolization::Address(Reason::NoSymbols),
         None => Symbolization::Symbol(SymbolSource::SymbolTable),
@@ -38,8 +43,11 @@ fn cause(thread: &str, folded: &str) -> String {
     let stack = builder.stack(frames, StackEnd::Root);
     let process = builder.process(1, "p");
     let thread = builder.thread(process, 1, thread);
-    let state = Some(ThreadState::Blocked);
-    builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event: EventId::FIRST, state, value: 1 });
+    // The second sample: a process that does nothing but sleep is idle.
+    for state in [Some(ThreadState::Blocked), Some(ThreadState::OnCpu)] {
+        let event = EventId::FIRST;
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 1 });
+    }
     let profile = builder.finish(Header::default());
     let waits = Waits::of(&profile);
     waits.cause(&profile.samples()[0]).expect("the thread is blocked").to_string()
