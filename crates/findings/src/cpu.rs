@@ -12,6 +12,10 @@ use crate::{
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
 const MIN_SAMPLES: u64 = 100;
 
+/// The least number of CPUs that an activity takes, on average. Less is a small part of a machine: the first seconds of a
+/// program, or one that does nothing else.
+const MIN_CPUS: f64 = 0.25;
+
 /// The findings on the CPU time of a process, for events at a frequency.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
     if !matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_)) {
@@ -49,7 +53,7 @@ fn find(
     };
     let value = sum::of(on_cpu.iter().filter(is_match).map(|sample| sample.value));
     let share = percent(value, total);
-    if share < rule.min_percent {
+    if share < rule.min_percent || samples.average_threads(value, usize::MAX) < MIN_CPUS {
         return None;
     }
     let evidence = format!("{share:.0} % of the CPU time {}", rule.activity);

@@ -4,7 +4,10 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization}
 
 use crate::{
     pattern::matches_any,
-    rules::{FRAMEWORKS, RUNTIME_FUNCTIONS, RUNTIME_MODULES},
+    rules::{
+        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, STUBS,
+        WAITING_FUNCTIONS,
+    },
 };
 
 /// The name of a function without the assembly of managed methods.
@@ -32,13 +35,34 @@ pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Opt
     let frames = || own_frames(profile, stack).iter().map(|id| profile.frame(*id));
     let has_managed = frames().any(is_managed);
     let mut own = frames().filter(|frame| is_managed(frame) == has_managed);
-    own.find(|frame| is_application(profile, frame)).map(|frame| method(function(profile, frame)))
+    own.find_map(|frame| application_name(profile, frame))
+}
+
+/// The name of a function of the application, as findings print it.
+pub(crate) fn application_name<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a str> {
+    let name = function(profile, frame);
+    let is_named = is_application(profile, frame) && !matches_any(WAITING_FUNCTIONS, name);
+    is_named.then(|| without_type(method(name), frame))
+}
+
+/// A method of Java without the type of its result, which perf maps have: `Cart.get` of `void Cart.get`.
+fn without_type<'a>(method: &'a str, frame: &Frame) -> &'a str {
+    match method.rsplit_once(' ') {
+        Some((_, name)) if is_managed(frame) && !method.contains([':', '<', '/']) => name,
+        _ => method,
+    }
 }
 
 /// Whether native code is that of a runtime or of libc.
 pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
-        && (matches_any(RUNTIME_MODULES, profile.module_name(frame.module))
+        && (is_libc(profile, frame) || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
+}
+
+/// Whether native code is that of libc.
+pub(crate) fn is_libc(profile: &Profile, frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
+        && (matches_any(LIBC_MODULES, profile.module_name(frame.module))
             || matches_any(RUNTIME_FUNCTIONS, profile.string(frame.name)))
 }
 
@@ -48,9 +72,10 @@ pub(crate) fn is_application(profile: &Profile, frame: &Frame) -> bool {
         return false;
     }
     match frame.kind {
-        FrameKind::Jit | FrameKind::Precompiled => {
-            assembly_and_method(name).0.is_none_or(|assembly| !matches_any(FRAMEWORKS, assembly))
-        }
+        FrameKind::Jit | FrameKind::Precompiled => match assembly_and_method(name) {
+            (Some(assembly), _) => !matches_any(FRAMEWORKS, assembly),
+            (None, name) => !matches_any(STUBS, name) && !matches_any(JAVA_FRAMEWORKS, method(name)),
+        },
         FrameKind::Native | FrameKind::Inlined => !is_runtime(profile, frame),
         _ => false,
     }

@@ -6,17 +6,20 @@
 //! compiler, garbage collections that a runtime reported. A finding has thresholds that healthy programs do not reach; each
 //! is a constant with its reason.
 //!
-//! The rules are data, in `rules.rs` and `cpu_rules.rs`.
+//! The rules are data, in `rules.rs`, `primitives.rs` and `cpu_rules.rs`.
 
+mod busy;
 mod cause;
 mod cpu;
 mod cpu_rules;
+mod databases;
 mod deadlock;
 mod frames;
 mod idle;
 mod marks;
 mod pattern;
 mod pool;
+mod primitives;
 mod process;
 mod rules;
 mod runtime;
@@ -63,13 +66,14 @@ pub fn analyze(profile: &mut Profile) {
 
 /// The findings of all events and processes, and of runtime events, those of more time first.
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
-    let marks = Marks::of(profile);
+    let marks = Marks::of(profile, waits);
     let mut findings = Vec::new();
     for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
         for samples in ProcessSamples::of(profile, waits, &marks, event) {
             findings.extend(pool::starvation(&samples));
             findings.extend(waiting::findings(&samples));
             findings.extend(cpu::findings(&samples));
+            findings.extend(busy::finding(&samples));
         }
     }
     findings.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));

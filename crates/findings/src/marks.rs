@@ -3,10 +3,13 @@
 use profiler_profile::{Frame, Profile, Sample, Stack};
 
 use crate::{
+    Waits,
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
-    rules::{CLIENTS, POOL_WORKERS},
+    rules::{
+        CLIENTS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS, TRANSACTION_LOCK_RULES,
+    },
 };
 
 /// A set of stacks.
@@ -15,7 +18,7 @@ pub(crate) struct StackSet(Vec<bool>);
 impl StackSet {
     /// Whether the stack of a sample is in the set.
     pub(crate) fn contains(&self, sample: &Sample) -> bool {
-        self.0[sample.stack.index()]
+        self.0.get(sample.stack.index()).copied().unwrap_or_default()
     }
 
     /// The stacks that have a frame for which `is_match` is true.
@@ -36,18 +39,33 @@ pub(crate) struct Marks {
     pub(crate) pool_workers: StackSet,
     /// Stacks of clients of other services.
     pub(crate) clients: StackSet,
+    /// Stacks of clients in processes with one thread.
+    pub(crate) synchronous_clients: StackSet,
+    /// Stacks of waits for locks that transactions hold.
+    pub(crate) transaction_locks: StackSet,
+    /// Stacks of waits until data is on a disk.
+    pub(crate) synchronizations: StackSet,
+    /// Stacks of waits for the global interpreter lock of Python.
+    pub(crate) gil: StackSet,
     /// The stacks of each rule on CPU time.
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
+    /// Whether an event has the states of threads.
+    pub(crate) has_states: bool,
 }
 
 impl Marks {
-    pub(crate) fn of(profile: &Profile) -> Self {
+    pub(crate) fn of(profile: &Profile, waits: &Waits) -> Self {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
             clients: StackSet::with_function(profile, CLIENTS),
+            synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
+            transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),
+            synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
+            gil: StackSet(waits.stacks_of_rules(GIL_RULES)),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            has_states: profile.samples().iter().any(|sample| sample.state.is_some()),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }

@@ -8,12 +8,13 @@ use profiler_profile::{
 
 use crate::{WaitCause, Waits, frames::application_method, marks::Marks};
 
-/// The samples of an event of a process, with their causes.
+/// The samples of an event of a process, with their causes; or of the processes of a service that have one thread each, as
+/// those of a server that starts a process for each worker or connection.
 pub(crate) struct ProcessSamples<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) marks: &'a Marks,
     pub(crate) event: EventId,
-    process: ProcessId,
+    processes: Vec<ProcessId>,
     pub(crate) samples: Vec<(&'a Sample, Option<WaitCause>)>,
 }
 
@@ -27,15 +28,30 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> ProcessSamples<'a> {
-    /// The samples of an event by process.
+    /// The samples of an event by process, or by service.
     pub(crate) fn of(profile: &'a Profile, waits: &Waits, marks: &'a Marks, event: EventId) -> Vec<Self> {
         let mut processes = BTreeMap::<ProcessId, Vec<_>>::new();
         for sample in profile.samples_of(event) {
             let process = profile.thread(sample.thread).process;
             processes.entry(process).or_default().push((sample, waits.cause(sample)));
         }
-        let process_samples = |(process, samples)| Self { profile, marks, event, process, samples };
-        processes.into_iter().map(process_samples).collect()
+        let mut services = BTreeMap::<_, (Vec<_>, Vec<_>)>::new();
+        for (process, of_process) in processes {
+            let service = services.entry(service_of(profile, process, &of_process)).or_default();
+            service.0.push(process);
+            service.1.extend(of_process);
+        }
+        let process_samples = |(processes, samples)| Self { profile, marks, event, processes, samples };
+        services.into_values().map(process_samples).collect()
+    }
+
+    fn comm(&self) -> &'a str {
+        self.processes.first().map_or("", |process| self.profile.string(self.profile.process(*process).comm))
+    }
+
+    /// Whether these are samples of several processes.
+    pub(crate) fn is_service(&self) -> bool {
+        self.processes.len() > 1
     }
 
     /// The sum of the values of these samples.
@@ -91,6 +107,18 @@ impl<'a> ProcessSamples<'a> {
         sites
     }
 
+    /// The waits that no method of the application is known for: their value, and the number of threads.
+    pub(crate) fn without_method(
+        &self,
+        is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
+    ) -> (u64, usize) {
+        let has_no_method = |sample: &Sample, cause| {
+            is_counted(sample, cause)
+                && application_method(self.profile, self.profile.stack(sample.stack)).is_none()
+        };
+        (self.value(has_no_method), self.threads(has_no_method).len())
+    }
+
     /// The ids of the threads of these samples.
     pub(crate) fn threads(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> BTreeSet<u32> {
         let counted = self.samples.iter().filter(|(sample, cause)| is_counted(sample, *cause));
@@ -103,9 +131,29 @@ impl<'a> ProcessSamples<'a> {
 
     /// A finding, with the process where the profile has several.
     pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
-        let evidence = in_process(self.profile, self.process, evidence);
+        let evidence = match self.processes[..] {
+            [process] => in_process(self.profile, process, evidence),
+            _ => format!("{} processes ({}): {evidence}", self.processes.len(), self.comm()),
+        };
         Finding { kind, evidence, remedy, event: Some(self.event), value }
     }
+}
+
+/// What processes have in common that are one service: name and container, where they have one thread. Each other process is on
+/// its own.
+fn service_of<'a>(
+    profile: &'a Profile,
+    id: ProcessId,
+    samples: &[(&Sample, Option<WaitCause>)],
+) -> (Option<(&'a str, Option<&'a str>)>, Option<ProcessId>) {
+    let tid = |sample: &Sample| profile.thread(sample.thread).tid;
+    let first = samples.first().map(|(sample, _)| tid(sample));
+    if samples.iter().any(|(sample, _)| Some(tid(sample)) != first) {
+        return (None, Some(id));
+    }
+    let process = profile.process(id);
+    let container = process.container.map(|container| profile.string(container));
+    (Some((profile.string(process.comm), container)), None)
 }
 
 /// Evidence with the process in front of it where the profile has several.

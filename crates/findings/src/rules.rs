@@ -1,268 +1,12 @@
-//! The rules by which frames give the cause of a wait: data alone. `cpu_rules.rs` has those of CPU time.
+//! The rules by which callers of primitives give the cause of a wait: data alone. `primitives.rs` has the primitives,
+//! `cpu_rules.rs` the rules of CPU time.
 //!
 //! Patterns are those of `pattern.rs`, for names without the assembly: `System.Threading.Monitor.Enter*` matches
 //! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
 
-use self::{
-    Leaf::{Descriptors, Process, Semaphore, Signal, Time, TimedSignal},
-    Strength::{Default, Final, Yields},
-};
-use crate::WaitCause::{
-    self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
-    SyncOverAsync,
-};
-
-/// A rule over the functions of the kernel and of libc in which threads wait.
-pub(crate) struct Primitive {
-    pub(crate) cause: WaitCause,
-    pub(crate) strength: Strength,
-    pub(crate) leaf: Leaf,
-    pub(crate) functions: &'static [&'static str],
-}
-
-/// What ends the wait in a primitive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaf {
-    /// Input or output of one descriptor, a lock, a page: the primitive alone gives the cause.
-    Own,
-    /// Readiness of one or many descriptors.
-    Descriptors,
-    /// A signal of another thread.
-    Signal,
-    /// As `Signal`, with a limit of time.
-    TimedSignal,
-    /// A release of a semaphore. It can be a signal, or a place below a limit.
-    Semaphore,
-    /// The end of a time.
-    Time,
-    /// Output or the end of another process or thread.
-    Process,
-}
-
-/// How a primitive gives the cause.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strength {
-    /// Whatever its callers are.
-    Final,
-    /// Where no rule matches a caller.
-    Default,
-    /// As a default; the thread is in the run queue by its own choice.
-    Yields,
-}
-
-/// The frame nearest to the leaf that matches decides.
-pub(crate) const PRIMITIVES: &[Primitive] = &[
-    Primitive {
-        cause: PageFault,
-        strength: Final,
-        leaf: Leaf::Own,
-        functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"],
-    },
-    Primitive {
-        cause: FileIo,
-        strength: Final,
-        leaf: Leaf::Own,
-        functions: &[
-            "do_fsync",
-            "vfs_fsync*",
-            "filemap_read",
-            "filemap_get_pages",
-            "generic_file_*",
-            "iomap_*",
-            "blkdev_*",
-            "ext4_*",
-            "xfs_*",
-            "btrfs_*",
-            "jbd2_*",
-            "nfs_*",
-            "fuse_*",
-            "p9_client_*",
-            "iterate_dir",
-            "fsync",
-            "fdatasync",
-        ],
-    },
-    // A connection that comes is work.
-    Primitive {
-        cause: Idle,
-        strength: Final,
-        leaf: Leaf::Own,
-        functions: &[
-            "inet_csk_accept",
-            "unix_accept",
-            "__x64_sys_accept*",
-            "__arm64_sys_accept*",
-            "accept",
-            "accept4",
-            "__x64_sys_pause",
-            "__do_sys_pause",
-            "__x64_sys_rt_sigtimedwait",
-            "__x64_sys_rt_sigsuspend",
-            "__arm64_sys_rt_sigtimedwait",
-            "__arm64_sys_rt_sigsuspend",
-            "pause",
-            "sigwait",
-            "sigwaitinfo",
-            "sigtimedwait",
-            "sigsuspend",
-            "inotify_read",
-        ],
-    },
-    Primitive {
-        cause: SocketIo,
-        strength: Final,
-        leaf: Leaf::Own,
-        functions: &[
-            "sock_recvmsg",
-            "sock_sendmsg",
-            "sock_read_iter",
-            "sock_write_iter",
-            "__sys_recvfrom",
-            "__sys_sendto",
-            "__sys_connect",
-            "inet_recvmsg",
-            "tcp_recvmsg*",
-            "tcp_sendmsg*",
-            "unix_stream_*",
-            "inet_stream_connect",
-            "recv",
-            "recvfrom",
-            "recvmsg",
-            "connect",
-            "getaddrinfo",
-            "__res_context_send",
-        ],
-    },
-    Primitive {
-        cause: Lock,
-        strength: Final,
-        leaf: Leaf::Own,
-        functions: &[
-            "pthread_mutex_lock*",
-            "__pthread_mutex_lock*",
-            "___pthread_mutex_lock",
-            "__GI___pthread_mutex_lock",
-            "pthread_mutex_timedlock*",
-            "pthread_mutex_clocklock",
-            "__lll_lock_wait*",
-            "pthread_rwlock_*lock*",
-            "__pthread_rwlock_*lock*",
-            "___pthread_rwlock_*lock*",
-            "pthread_spin_lock",
-            "std::sys::sync::mutex::futex::Mutex::lock_contended",
-            "parking_lot::raw_mutex::RawMutex::lock_slow",
-            "mutex_lock*",
-            "__mutex_lock*",
-            "rwsem_down_*_slowpath",
-            "locks_lock_inode_wait",
-            "flock",
-        ],
-    },
-    Primitive {
-        cause: Sleep,
-        strength: Default,
-        leaf: Time,
-        functions: &[
-            "hrtimer_nanosleep",
-            "common_nsleep*",
-            "nanosleep",
-            "__nanosleep",
-            "clock_nanosleep*",
-            "__clock_nanosleep*",
-            "usleep",
-            "sleep",
-        ],
-    },
-    // A thread that spins, in the run queue by its own choice.
-    Primitive {
-        cause: Other,
-        strength: Yields,
-        leaf: Leaf::Own,
-        functions: &[
-            "do_sched_yield",
-            "__do_sys_sched_yield",
-            "__x64_sys_sched_yield",
-            "__arm64_sys_sched_yield",
-            "sched_yield",
-            "__sched_yield",
-        ],
-    },
-    // A loop over the events of many descriptors.
-    Primitive {
-        cause: Idle,
-        strength: Default,
-        leaf: Descriptors,
-        functions: &["do_epoll_wait", "ep_poll", "epoll_wait", "epoll_pwait*", "io_cqring_wait"],
-    },
-    // One descriptor as well as many.
-    Primitive {
-        cause: Other,
-        strength: Default,
-        leaf: Descriptors,
-        functions: &[
-            "do_sys_poll",
-            "do_select",
-            "core_sys_select",
-            "poll",
-            "__poll",
-            "ppoll",
-            "select",
-            "__select",
-            "pselect*",
-            "__pselect*",
-        ],
-    },
-    Primitive {
-        cause: ConditionVariable,
-        strength: Default,
-        leaf: TimedSignal,
-        functions: &["pthread_cond_timedwait*", "__pthread_cond_timedwait*", "___pthread_cond_timedwait*"],
-    },
-    Primitive {
-        cause: ConditionVariable,
-        strength: Default,
-        leaf: Signal,
-        functions: &[
-            "pthread_cond_*wait*",
-            "__pthread_cond_*wait*",
-            "___pthread_cond_*wait*",
-            "eventfd_read",
-        ],
-    },
-    Primitive {
-        cause: ConditionVariable,
-        strength: Default,
-        leaf: Semaphore,
-        functions: &["sem_*wait*", "__new_sem_*wait*"],
-    },
-    // A pipe, a terminal, a child, a thread that ends.
-    Primitive {
-        cause: Other,
-        strength: Default,
-        leaf: Process,
-        functions: &[
-            "anon_pipe_read",
-            "pipe_read",
-            "n_tty_read",
-            "do_wait",
-            "wait4",
-            "__wait4",
-            "__GI___wait4",
-            "waitpid",
-            "waitid",
-            "pthread_join",
-            "__pthread_clockjoin_ex",
-            "__pthread_timedjoin_ex",
-        ],
-    },
-];
-
-/// Where no primitive matches: a program that waits by the system call itself. It can be a lock as well as a signal.
-pub(crate) const FUTEX: Primitive = Primitive {
-    cause: Other,
-    strength: Default,
-    leaf: Signal,
-    functions: &["futex_wait", "__futex_wait", "futex_do_wait", "futex_wait_queue*"],
+use crate::{
+    WaitCause::{self, GcSuspension, Idle, Lock, Other, Sleep, SocketIo, SyncOverAsync},
+    primitives::Leaf::{self, Descriptors, TimedSignal},
 };
 
 /// A rule over the frames of a runtime or a library.
@@ -295,11 +39,14 @@ const fn socket(frames: &'static [&'static str]) -> Rule {
 const RUST_RUNTIME: &[&str] = &["tokio::*", "mio::*", "std::*", "core::*", "parking_lot*"];
 
 /// The global interpreter lock of Python: Python/ceval_gil.h.
-pub(crate) const GIL: Rule = rule(Lock, &["take_gil"]);
+const GIL: Rule = rule(Lock, &["take_gil"]);
 
 /// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
-pub(crate) const STRIPPED_GIL: Rule =
+const STRIPPED_GIL: Rule =
     Rule { cause: Lock, frames: &["[*python3*"], leaves: &[TimedSignal], inner: Some(&[]) };
+
+/// The lock of a row, in a server without names of InnoDB's functions: `lock_wait` has a limit of time.
+const ROW_LOCK: Rule = Rule { cause: Other, frames: &["handler::ha_*"], leaves: &[TimedSignal], inner: None };
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
 pub(crate) const RULES: &[Rule] = &[
@@ -459,14 +206,18 @@ pub(crate) const RULES: &[Rule] = &[
     socket(&["PQ*"]),
     socket(&["mysql_*"]),
     socket(&["SSL_*"]),
+    // Apache: the next request of a connection.
+    rule(Idle, &["apr_wait_for_io_or_timeout", "ap_read_request*"]),
     socket(&["apr_wait_for_io_or_timeout"]),
     // PostgreSQL: src/backend/storage/lmgr, proc.c and lwlock.c.
-    rule(Lock, &["ProcSleep"]),
+    rule(Other, &["ProcSleep"]),
     rule(Lock, &["LWLockAcquire*"]),
     rule(Sleep, &["pg_sleep"]),
     // MariaDB: sql/mdl.cc, mysys/thr_lock.c; the main loop of a connection, for its next command.
-    rule(Lock, &["MDL_wait::timed_wait*"]),
-    rule(Lock, &["thr_lock"]),
+    rule(Other, &["MDL_wait::timed_wait*"]),
+    rule(Other, &["thr_lock"]),
+    rule(Other, &["lock_wait(*"]),
+    ROW_LOCK,
     rule(Idle, &["my_net_read_packet*", "do_command*"]),
 ];
 
@@ -531,18 +282,87 @@ pub(crate) const CLIENTS: &[&str] = &[
     "*com.mysql.cj.*",
     "*org.apache.http.impl.execchain.*",
     "*okhttp3.internal.http.*",
+    // PHP: main/streams, ext/mysqlnd.
+    "_php_stream_*",
+    "mysqlnd_*",
+];
+
+/// Readers of responses in processes with one thread, which have no idle connections: `http.client` of Python reads sockets
+/// through a buffer. A server with a thread for each connection can do this as well.
+pub(crate) const SYNCHRONOUS_CLIENTS: &[&str] = &["_io__Buffered_read*"];
+
+/// The first frames of rules for the global interpreter lock of Python.
+pub(crate) const GIL_RULES: &[&str] = &[GIL.frames[0], STRIPPED_GIL.frames[0]];
+
+/// The first frames of rules for locks that a transaction of a database holds until it ends: src/backend/storage/lmgr/proc.c of
+/// PostgreSQL, sql/mdl.cc, mysys/thr_lock.c and storage/innobase/lock/lock0lock.cc of MariaDB.
+pub(crate) const TRANSACTION_LOCK_RULES: &[&str] =
+    &["ProcSleep", "MDL_wait::timed_wait*", "thr_lock", "lock_wait(*", ROW_LOCK.frames[0]];
+
+/// System calls that wait until data is on a disk.
+pub(crate) const SYNCHRONIZATIONS: &[&str] =
+    &["do_fsync", "vfs_fsync*", "fsync", "fdatasync", "__fsync", "__fdatasync", "__GI_fsync"];
+
+/// Functions that run the callbacks of an event loop.
+pub(crate) const EVENT_LOOPS: &[&str] = &[
+    "uv_run",
+    "aeMain",
+    "aeProcessEvents",
+    "event_base_loop",
+    "ev_run",
+    "g_main_loop_run",
+    "g_main_context_iteration",
+    "ngx_process_events_and_timers",
+    "tokio::runtime::*::run",
 ];
 
 /// Assemblies of frameworks: code that the user of the profiler does not write.
 pub(crate) const FRAMEWORKS: &[&str] =
     &["System.*", "System", "Microsoft.*", "mscorlib", "netstandard", "WindowsBase"];
 
-/// Modules of libc and of runtimes.
+/// Classes of Java's library, in names without arguments as JVMs and agents spell them: `void java.lang.Thread.run`.
+pub(crate) const JAVA_FRAMEWORKS: &[&str] =
+    &["java.*", "* java.*", "jdk.*", "* jdk.*", "sun.*", "* sun.*", "Ljava/*", "Ljdk/*", "Lsun/*"];
+
+/// Code of virtual machines that has names of methods or stands for methods without names, as perf maps spell it.
+pub(crate) const STUBS: &[&str] = &[
+    "Interpreter",
+    "StubRoutines*",
+    "*_Java",
+    "*RuntimeStub*",
+    "I2C/C2I adapters*",
+    "vtable stub*",
+    "itable stub*",
+    "call_stub",
+    "*node:internal/*",
+    "*node:*",
+    "Builtin:*",
+    "BytecodeHandler:*",
+];
+
+/// Functions of servers and libraries that take locks or wait for their callers.
+pub(crate) const WAITING_FUNCTIONS: &[&str] = &[
+    "LWLockAcquire*",
+    "LockAcquire*",
+    "LockTuple",
+    "PGSemaphoreLock",
+    "ProcSleep",
+    "WaitEventSetWait",
+    "WaitLatch*",
+    "XactLockTableWait",
+    "MDL_*",
+    "Interruptible_wait::*",
+    "ap_core_input_filter",
+    "ap_get_brigade",
+    "ap_rgetline*",
+    "apr_*",
+];
+
+/// Modules of libc.
+pub(crate) const LIBC_MODULES: &[&str] = &["libc.so*", "libc-*", "libpthread*", "ld-*", "[vdso]"];
+
+/// Modules of runtimes and of libraries of languages.
 pub(crate) const RUNTIME_MODULES: &[&str] = &[
-    "libc.so*",
-    "libc-*",
-    "libpthread*",
-    "ld-*",
     "libstdc++*",
     "libgcc_s*",
     "libcoreclr.so",
@@ -551,7 +371,15 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
     "libSystem.*",
     "libjvm.so",
     "dotnet",
-    "[vdso]",
+    "node",
+    "python3*",
+    "libpython3*",
+    "*.cpython-3*",
+    "beam.smp",
+    "php-fpm*",
+    "libphp*",
+    "libaprutil-1*",
+    "libapr-1*",
 ];
 
 /// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that

@@ -5,7 +5,7 @@ use profiler_profile::{Frame, FrameKind, Profile};
 use crate::{
     frames::{function, is_application, is_runtime},
     pattern::matches_any,
-    rules::Leaf,
+    primitives::Leaf,
 };
 
 /// The functions that start a program.

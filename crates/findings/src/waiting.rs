@@ -1,9 +1,11 @@
-//! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files.
+//! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files. `databases.rs` has
+//! those of transactions.
 
 use profiler_profile::{Finding, FindingKind, Sample};
 
 use crate::{
     WaitCause,
+    databases::{GroupCommit, transaction_locks},
     deadlock::Deadlock,
     process::{ProcessSamples, Site, percent},
 };
@@ -50,10 +52,14 @@ const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
-    let deadlock = Deadlock::of(samples);
-    let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
+    // What processes wait for with each other is a lock of a server that examines it itself.
+    let deadlock = Deadlock::of(samples).filter(|_| !samples.is_service());
+    let commit = GroupCommit::of(samples);
+    let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, gil, transaction_locks];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
-    findings.extend(lock_convoy(samples, deadlock.as_ref()));
+    let disk = commit.as_ref().and_then(|commit| commit.finding(samples)).or_else(|| disk(samples));
+    findings.extend(disk);
+    findings.extend(lock_convoy(samples, deadlock.as_ref(), commit.as_ref()));
     findings.extend(deadlock.map(|deadlock| deadlock.finding(samples)));
     findings
 }
@@ -62,22 +68,56 @@ fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
     move |_, found| found == Some(cause)
 }
 
-/// Threads of a deadlock do not take turns.
-fn lock_convoy(samples: &ProcessSamples<'_>, deadlock: Option<&Deadlock<'_>>) -> Option<Finding> {
+/// Threads of a deadlock do not take turns, and those of a group commit wait for a disk.
+fn lock_convoy(
+    samples: &ProcessSamples<'_>,
+    deadlock: Option<&Deadlock<'_>>,
+    commit: Option<&GroupCommit<'_>>,
+) -> Option<Finding> {
+    let is_convoy = |sample: &Sample, cause| {
+        cause == Some(WaitCause::Lock)
+            && !samples.marks.gil.contains(sample)
+            && !commit.is_some_and(|commit| commit.has(samples, sample))
+    };
     let is_of_deadlock = |site: &Site<'_>| deadlock.is_some_and(|deadlock| deadlock.has_method(site.method));
-    let site = samples.sites(is(WaitCause::Lock)).into_iter().find(|site| !is_of_deadlock(site))?;
-    let share = percent(site.value, samples.value_with_work());
-    let queue = samples.average_threads(site.value, site.threads.len());
-    if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
+    let site = samples.sites(is_convoy).into_iter().find(|site| !is_of_deadlock(site));
+    let (value, threads, lock) = match site {
+        Some(site) => (site.value, site.threads.len(), format!("the lock in {}", site.method)),
+        // Threads at several locks look the same: a deadlock is not told from a convoy.
+        None if deadlock.is_none() => {
+            let (value, threads) = samples.without_method(is_convoy);
+            (value, threads, "locks, in methods without a name".to_owned())
+        }
+        None => return None,
+    };
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value, threads);
+    if threads < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
         return None;
     }
     let evidence = format!(
-        "{queue:.1} of {} threads at a time wait for the lock in {} ({share:.0} % of the time of threads with work)",
-        site.threads.len(),
-        site.method
+        "{queue:.1} of {threads} threads at a time wait for {lock} ({share:.0} % of the time of threads with work)"
     );
     let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, site.value))
+    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, value))
+}
+
+/// The global interpreter lock: the thread that has it computes.
+fn gil(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let is_waiting =
+        |sample: &Sample, cause| cause == Some(WaitCause::Lock) && samples.marks.gil.contains(sample);
+    let value = samples.value(is_waiting);
+    let threads = samples.threads(is_waiting).len();
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value, threads);
+    if threads < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
+        return None;
+    }
+    let evidence = format!(
+        "{queue:.1} of {threads} threads at a time wait for the global interpreter lock of Python ({share:.0} % of the time of threads with work)"
+    );
+    let remedy = "compute in several processes, or in native code that releases the lock".to_owned();
+    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, value))
 }
 
 fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
@@ -101,17 +141,24 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let marks = samples.marks;
     let is_at_service = |sample: &Sample, cause| {
         cause == Some(WaitCause::SocketIo)
-            && (marks.pool_workers.contains(sample) || marks.clients.contains(sample))
+            && (marks.pool_workers.contains(sample)
+                || marks.clients.contains(sample)
+                || (samples.is_service() && marks.synchronous_clients.contains(sample)))
     };
-    let Site { method, value, threads } = samples.sites(is_at_service).into_iter().next()?;
+    let (value, threads, below) = match samples.sites(is_at_service).into_iter().next() {
+        Some(site) => (site.value, site.threads.len(), format!(" below {}", site.method)),
+        None => {
+            let (value, threads) = samples.without_method(is_at_service);
+            (value, threads, String::new())
+        }
+    };
     let share = percent(value, samples.value_with_work());
-    let queue = samples.average_threads(value, threads.len());
-    if threads.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
+    let queue = samples.average_threads(value, threads);
+    if threads < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
         return None;
     }
     let evidence = format!(
-        "{queue:.1} of {} threads at a time wait for sockets below {method} ({share:.0} % of the time of threads with work)",
-        threads.len(),
+        "{queue:.1} of {threads} threads at a time wait for sockets{below} ({share:.0} % of the time of threads with work)"
     );
     let remedy = "examine the service that it calls, and call it asynchronously".to_owned();
     Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))

@@ -8,10 +8,11 @@ use profiler_profile::{
 
 use crate::{
     WaitCause,
-    frames::{application_method, function, is_application, is_managed, is_runtime, own_frames},
+    frames::{application_method, function, is_application, is_libc, is_managed, own_frames},
     pattern::{matches, matches_any},
+    primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
     process::percent,
-    rules::{FUTEX, Leaf, PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS, Strength},
+    rules::{RULES, Rule, SERVICE_THREADS},
     top_level::{is_main_loop, is_work},
 };
 
@@ -45,6 +46,8 @@ struct StackWait {
     cause: WaitCause,
     /// Whether the thread left its CPU to others.
     yields: bool,
+    /// The first frame of the rule that gives the cause.
+    rule: Option<&'static str>,
     /// Whether a service thread with this stack waits for work.
     is_idle_in_service: bool,
     /// Whether the thread sleeps below a method or a function that does work.
@@ -53,7 +56,7 @@ struct StackWait {
 
 impl StackWait {
     fn of(cause: WaitCause) -> Self {
-        Self { cause, yields: false, is_idle_in_service: false, sleeps_at_work: false }
+        Self { cause, yields: false, rule: None, is_idle_in_service: false, sleeps_at_work: false }
     }
 }
 
@@ -99,6 +102,11 @@ impl Waits {
         profile.threads().map(|thread| processes.get(&thread.process).is_some_and(rests)).collect()
     }
 
+    /// Whether one of these rules, by their first frames, gives the cause of each stack, in the order of the stacks.
+    pub(crate) fn stacks_of_rules(&self, rules: &[&str]) -> Vec<bool> {
+        self.stacks.iter().map(|wait| wait.rule.is_some_and(|rule| rules.contains(&rule))).collect()
+    }
+
     /// What the thread of a sample waited for; `None` if it ran, and for events without states.
     #[must_use]
     pub fn cause(&self, sample: &Sample) -> Option<WaitCause> {
@@ -126,9 +134,12 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         return StackWait::of(*cause);
     }
     let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
-    let cause = rule.or_else(|| primitive.map(|(index, primitive)| own.default_cause(index, primitive)));
+    let cause = rule
+        .map(|rule| rule.cause)
+        .or_else(|| primitive.map(|(index, primitive)| own.default_cause(index, primitive)));
     let cause = cause.unwrap_or(WaitCause::Other);
     StackWait {
+        rule: rule.map(|rule| rule.frames[0]),
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
         yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
         is_idle_in_service: application_method(profile, stack).is_none(),
@@ -155,7 +166,7 @@ impl<'a> OwnFrames<'a> {
         let primitive = found.or_else(|| self.ids.iter().any(is_futex).then_some(&FUTEX))?;
         let is_part = |id: &FrameId| {
             let frame = self.frame(*id);
-            frame.kind == FrameKind::Kernel || is_runtime(self.profile, frame)
+            frame.kind == FrameKind::Kernel || is_libc(self.profile, frame)
         };
         let is_of_primitive = |id: &FrameId| {
             self.rules.primitives[id.index()].is_some_and(|other| other.leaf == primitive.leaf) || is_part(id)
@@ -163,11 +174,11 @@ impl<'a> OwnFrames<'a> {
         Some((self.ids.iter().take_while(|id| is_of_primitive(id)).count(), primitive))
     }
 
-    /// The cause by the rule whose first frame is nearest to the leaf.
-    fn rule(&self, leaf: Option<Leaf>) -> Option<WaitCause> {
+    /// The rule whose first frame is nearest to the leaf.
+    fn rule(&self, leaf: Option<Leaf>) -> Option<&'static Rule> {
         self.ids.iter().enumerate().find_map(|(index, id)| {
             let mut rules = self.rules.rules[id.index()].iter();
-            rules.find(|rule| self.applies(rule, index, leaf)).map(|rule| rule.cause)
+            rules.find(|rule| self.applies(rule, index, leaf)).copied()
         })
     }
 
@@ -190,8 +201,7 @@ impl<'a> OwnFrames<'a> {
                 || self.rules.primitives[id.index()].is_some()
                 || matches_any(inner, function(self.profile, frame))
                 || (frame.kind == FrameKind::Native
-                    && (is_runtime(self.profile, frame)
-                        || (is_unsymbolized(frame) && frame.module == module)))
+                    && (is_libc(self.profile, frame) || (is_unsymbolized(frame) && frame.module == module)))
         })
     }
 

@@ -40,6 +40,8 @@ pub enum FindingKind {
     CpuQuota,
     /// Threads wait for files.
     Disk,
+    /// The thread of an event loop computes all the time.
+    BusyThread,
     /// CPUs compile methods.
     Compilation,
     /// CPUs collect garbage.
@@ -73,6 +75,7 @@ impl FindingKind {
         Self::RunQueue,
         Self::CpuQuota,
         Self::Disk,
+        Self::BusyThread,
         Self::Compilation,
         Self::GarbageCollection,
         Self::Spinning,

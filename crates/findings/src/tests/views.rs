@@ -88,7 +88,7 @@ fn a_service_thread_is_idle_unless_it_executes_code_of_the_application() {
         let profile = Threads::wall().add_thread(name, &[part]).profile();
         Waits::of(&profile).cause(&profile.samples()[0]).unwrap()
     };
-    let native = "start_thread@libc.so.6;wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
+    let native = "wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
     let managed =
         "start_thread@libc.so.6;shop!Shop.Cart.Finalize();wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
     assert_eq!(cause(".NET Finalizer", native), WaitCause::Idle);

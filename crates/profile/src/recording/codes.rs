@@ -144,6 +144,7 @@ codes! {
         PoolGrowth = 16,
         FullCollections = 17,
         Deadlock = 18,
+        BusyThread = 20,
     }
     RuntimeEventKind {
         GarbageCollection = 1,

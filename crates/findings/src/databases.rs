@@ -1,0 +1,99 @@
+//! Findings on threads of databases that wait for transactions: for their locks, and for their commits on a disk.
+
+use std::collections::BTreeMap;
+
+use profiler_profile::{Finding, FindingKind, Sample, sum};
+
+use crate::{
+    WaitCause,
+    frames::{application_method, function, own_frames},
+    process::{ProcessSamples, percent},
+};
+
+/// The fewest threads that wait for transactions. Two take turns without a queue.
+const MIN_THREADS: usize = 3;
+
+/// The least number of threads that wait at a time, on average.
+const MIN_QUEUE: f64 = 2.0;
+
+/// The least share of the time of threads with work that is spent at locks of transactions, as for other locks.
+const MIN_LOCK_PERCENT: f64 = 20.0;
+
+/// The least share of the time of threads with work that is spent at a commit. Databases that write a lot wait for commits in a
+/// third of it.
+const MIN_COMMIT_PERCENT: f64 = 50.0;
+
+/// Threads that wait for rows or tables until other transactions end. The server finds deadlocks itself.
+pub(crate) fn transaction_locks(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let is_waiting = |sample: &Sample, cause: Option<WaitCause>| {
+        cause.is_some_and(|cause| cause != WaitCause::RunQueue)
+            && samples.marks.transaction_locks.contains(sample)
+    };
+    let value = samples.value(is_waiting);
+    let threads = samples.threads(is_waiting).len();
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value, threads);
+    if threads < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_QUEUE {
+        return None;
+    }
+    let below = samples.sites(is_waiting).into_iter().next();
+    let below = below.map(|site| format!(", most in {}", site.method)).unwrap_or_default();
+    let evidence = format!(
+        "{queue:.1} of {threads} threads at a time wait for locks of other transactions{below} ({share:.0} % of the time of threads with work)"
+    );
+    let remedy = "find the transaction that stays open, and end transactions sooner".to_owned();
+    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, value))
+}
+
+/// Threads that wait in a function in which one of them synchronizes a file for all: a group commit.
+pub(crate) struct GroupCommit<'a> {
+    /// The function that synchronizes.
+    function: &'a str,
+}
+
+impl<'a> GroupCommit<'a> {
+    /// The group commit of the function that synchronizes most, if other threads wait in it.
+    pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
+        let profile = samples.profile;
+        let mut functions = BTreeMap::<&str, u64>::new();
+        let is_sync = |sample: &Sample| samples.marks.synchronizations.contains(sample);
+        for (sample, _) in samples.samples.iter().filter(|(sample, _)| is_sync(sample)) {
+            if let Some(method) = application_method(profile, profile.stack(sample.stack)) {
+                sum::add(functions.entry(method).or_default(), sample.value);
+            }
+        }
+        let (function, _) = functions.into_iter().max_by_key(|(_, value)| *value)?;
+        Some(Self { function })
+    }
+
+    /// Whether a thread waits for the commit of another one.
+    pub(crate) fn has(&self, samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
+        let profile = samples.profile;
+        let is_function = |name: &str| name.split('(').next() == Some(self.function);
+        let mut own = own_frames(profile, profile.stack(sample.stack)).iter();
+        own.any(|id| is_function(function(profile, profile.frame(*id))))
+    }
+
+    pub(crate) fn finding(&self, samples: &ProcessSamples<'_>) -> Option<Finding> {
+        let is_waiting = |sample: &Sample, cause| {
+            use WaitCause::{ConditionVariable, FileIo, Lock, Other};
+            matches!(cause, Some(ConditionVariable | FileIo | Lock | Other)) && self.has(samples, sample)
+        };
+        let for_another = |sample: &Sample, cause| {
+            is_waiting(sample, cause) && !samples.marks.synchronizations.contains(sample)
+        };
+        let value = samples.value(is_waiting);
+        let threads = samples.threads(is_waiting).len();
+        let share = percent(value, samples.value_with_work());
+        let queue = samples.average_threads(samples.value(for_another), threads);
+        if threads < MIN_THREADS || share < MIN_COMMIT_PERCENT || queue < MIN_QUEUE {
+            return None;
+        }
+        let evidence = format!(
+            "{queue:.1} of {threads} threads at a time wait in {} until another one has synchronized a file ({share:.0} % of the time of threads with work)",
+            self.function
+        );
+        let remedy = "commit less often, or use a disk that synchronizes faster".to_owned();
+        Some(samples.finding(FindingKind::Disk, &evidence, remedy, value))
+    }
+}
