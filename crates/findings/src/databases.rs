@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Finding, FindingKind, Sample, sum};
+use profiler_profile::{Finding, FindingKind, FrameId, Profile, Sample, Stack, sum};
 
 use crate::{
     WaitCause,
-    frames::{application_method, function, own_frames},
+    frames::{application_name, function, own_frames},
+    pattern::matches_any,
     process::{ProcessSamples, percent},
+    rules::SYNCHRONIZATIONS,
 };
 
 /// The fewest threads that wait for transactions. Two take turns without a queue.
@@ -19,11 +21,12 @@ const MIN_QUEUE: f64 = 2.0;
 /// The least share of the time of threads with work that is spent at locks of transactions, as for other locks.
 const MIN_LOCK_PERCENT: f64 = 20.0;
 
-/// The least share of the time of threads with work that is spent at a commit. Databases that write a lot wait for commits in a
-/// third of it.
-const MIN_COMMIT_PERCENT: f64 = 50.0;
+/// The least share of the time of threads with work that is spent at a commit. Sessions that do nothing but write reach two thirds
+/// on a fast disk.
+const MIN_COMMIT_PERCENT: f64 = 80.0;
 
-/// Threads that wait for rows or tables until other transactions end. The server finds deadlocks itself.
+/// Threads that wait for locks on rows or tables, which other sessions hold until their transactions end. The server finds
+/// deadlocks itself.
 pub(crate) fn transaction_locks(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let is_waiting = |sample: &Sample, cause: Option<WaitCause>| {
         cause.is_some_and(|cause| cause != WaitCause::RunQueue)
@@ -39,9 +42,9 @@ pub(crate) fn transaction_locks(samples: &ProcessSamples<'_>) -> Option<Finding>
     let below = samples.sites(is_waiting).into_iter().next();
     let below = below.map(|site| format!(", most in {}", site.method)).unwrap_or_default();
     let evidence = format!(
-        "{queue:.1} of {threads} threads at a time wait for locks of other transactions{below} ({share:.0} % of the time of threads with work)"
+        "{queue:.1} of {threads} threads at a time wait for locks of other sessions{below} ({share:.0} % of the time of threads with work)"
     );
-    let remedy = "find the transaction that stays open, and end transactions sooner".to_owned();
+    let remedy = "find the session that holds them, and end its transactions sooner".to_owned();
     Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, value))
 }
 
@@ -58,8 +61,8 @@ impl<'a> GroupCommit<'a> {
         let mut functions = BTreeMap::<&str, u64>::new();
         let is_sync = |sample: &Sample| samples.marks.synchronizations.contains(sample);
         for (sample, _) in samples.samples.iter().filter(|(sample, _)| is_sync(sample)) {
-            if let Some(method) = application_method(profile, profile.stack(sample.stack)) {
-                sum::add(functions.entry(method).or_default(), sample.value);
+            if let Some(caller) = caller_of_synchronization(profile, profile.stack(sample.stack)) {
+                sum::add(functions.entry(caller).or_default(), sample.value);
             }
         }
         let (function, _) = functions.into_iter().max_by_key(|(_, value)| *value)?;
@@ -68,6 +71,9 @@ impl<'a> GroupCommit<'a> {
 
     /// Whether a thread waits for the commit of another one.
     pub(crate) fn has(&self, samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
+        if samples.marks.pending_commits.contains(sample) {
+            return true;
+        }
         let profile = samples.profile;
         let is_function = |name: &str| name.split('(').next() == Some(self.function);
         let mut own = own_frames(profile, profile.stack(sample.stack)).iter();
@@ -96,4 +102,12 @@ impl<'a> GroupCommit<'a> {
         let remedy = "commit less often, or use a disk that synchronizes faster".to_owned();
         Some(samples.finding(FindingKind::Disk, &evidence, remedy, value))
     }
+}
+
+/// The function of the application that synchronizes a file.
+fn caller_of_synchronization<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
+    let own = own_frames(profile, stack);
+    let is_sync = |id: &FrameId| matches_any(SYNCHRONIZATIONS, function(profile, profile.frame(*id)));
+    let outermost = own.iter().rposition(is_sync)?;
+    own[outermost + 1..].iter().find_map(|id| application_name(profile, profile.frame(*id)))
 }

@@ -8,7 +8,8 @@ use crate::{
     frames::{function, own_frames},
     pattern::matches_any,
     rules::{
-        CLIENTS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS, TRANSACTION_LOCK_RULES,
+        CLIENTS, COMMIT_RULES, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
+        TRANSACTION_LOCK_RULES,
     },
 };
 
@@ -43,6 +44,8 @@ pub(crate) struct Marks {
     pub(crate) synchronous_clients: StackSet,
     /// Stacks of waits for locks that transactions hold.
     pub(crate) transaction_locks: StackSet,
+    /// Stacks of answers that wait for the commit of another thread.
+    pub(crate) pending_commits: StackSet,
     /// Stacks of waits until data is on a disk.
     pub(crate) synchronizations: StackSet,
     /// Stacks of waits for the global interpreter lock of Python.
@@ -62,6 +65,7 @@ impl Marks {
             clients: StackSet::with_function(profile, CLIENTS),
             synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
             transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),
+            pending_commits: StackSet(waits.stacks_of_rules(COMMIT_RULES)),
             synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
             gil: StackSet(waits.stacks_of_rules(GIL_RULES)),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),

@@ -6,7 +6,7 @@
 
 use crate::{
     WaitCause::{self, GcSuspension, Idle, Lock, Other, Sleep, SocketIo, SyncOverAsync},
-    primitives::Leaf::{self, Descriptors, TimedSignal},
+    primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
 
 /// A rule over the frames of a runtime or a library.
@@ -47,6 +47,10 @@ const STRIPPED_GIL: Rule =
 
 /// The lock of a row, in a server without names of InnoDB's functions: `lock_wait` has a limit of time.
 const ROW_LOCK: Rule = Rule { cause: Other, frames: &["handler::ha_*"], leaves: &[TimedSignal], inner: None };
+
+/// An answer to a client that waits until the log has its commit: sql/net_serv.cc of MariaDB.
+const PENDING_COMMIT: Rule =
+    Rule { cause: Other, frames: &["net_real_write"], leaves: &[Signal, TimedSignal], inner: None };
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
 pub(crate) const RULES: &[Rule] = &[
@@ -206,6 +210,9 @@ pub(crate) const RULES: &[Rule] = &[
     socket(&["PQ*"]),
     socket(&["mysql_*"]),
     socket(&["SSL_*"]),
+    // PHP: main/streams, ext/mysqlnd.
+    socket(&["_php_stream_*"]),
+    socket(&["mysqlnd_*"]),
     // Apache: the next request of a connection.
     rule(Idle, &["apr_wait_for_io_or_timeout", "ap_read_request*"]),
     socket(&["apr_wait_for_io_or_timeout"]),
@@ -218,6 +225,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Other, &["thr_lock"]),
     rule(Other, &["lock_wait(*"]),
     ROW_LOCK,
+    PENDING_COMMIT,
     rule(Idle, &["my_net_read_packet*", "do_command*"]),
 ];
 
@@ -282,7 +290,7 @@ pub(crate) const CLIENTS: &[&str] = &[
     "*com.mysql.cj.*",
     "*org.apache.http.impl.execchain.*",
     "*okhttp3.internal.http.*",
-    // PHP: main/streams, ext/mysqlnd.
+    // PHP.
     "_php_stream_*",
     "mysqlnd_*",
 ];
@@ -298,6 +306,9 @@ pub(crate) const GIL_RULES: &[&str] = &[GIL.frames[0], STRIPPED_GIL.frames[0]];
 /// PostgreSQL, sql/mdl.cc, mysys/thr_lock.c and storage/innobase/lock/lock0lock.cc of MariaDB.
 pub(crate) const TRANSACTION_LOCK_RULES: &[&str] =
     &["ProcSleep", "MDL_wait::timed_wait*", "thr_lock", "lock_wait(*", ROW_LOCK.frames[0]];
+
+/// The first frames of rules for answers that wait for a commit of another thread.
+pub(crate) const COMMIT_RULES: &[&str] = &[PENDING_COMMIT.frames[0]];
 
 /// System calls that wait until data is on a disk.
 pub(crate) const SYNCHRONIZATIONS: &[&str] =

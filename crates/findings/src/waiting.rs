@@ -1,7 +1,9 @@
 //! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files. `databases.rs` has
 //! those of transactions.
 
-use profiler_profile::{Finding, FindingKind, Sample};
+use std::collections::BTreeMap;
+
+use profiler_profile::{Finding, FindingKind, Sample, ThreadState, sum};
 
 use crate::{
     WaitCause,
@@ -31,6 +33,9 @@ const MIN_SERVICE_QUEUE: f64 = 2.0;
 
 /// The least share of the time of threads with work that is spent at a service: more than all other work.
 const MIN_SERVICE_PERCENT: f64 = 50.0;
+
+/// The least share of a thread's time in which it runs or could run, to be one that lacks a CPU.
+const MIN_COULD_RUN_PERCENT: f64 = 90.0;
 
 /// The least share of waiting in the time in which threads run or could run. Below, they run for longer than they wait.
 const MIN_RUN_QUEUE_PERCENT: f64 = 50.0;
@@ -164,13 +169,24 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))
 }
 
-/// Only for events that have the threads on CPUs as well.
+/// Only for events that have the threads on CPUs as well. A thread that naps waits for a CPU after each nap, on a machine with free
+/// ones as well: those that could run all the time are counted.
 fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
-    let is_runnable = is(WaitCause::RunQueue);
-    let value = samples.value(&is_runnable);
-    let on_cpu = samples.value_on_cpu();
+    let mut threads = BTreeMap::<u32, (u64, u64)>::new();
+    for (sample, cause) in &samples.samples {
+        let (total, could_run) = threads.entry(samples.tid(sample)).or_default();
+        sum::add(total, sample.value);
+        if sample.state == Some(ThreadState::OnCpu) || *cause == Some(WaitCause::RunQueue) {
+            sum::add(could_run, sample.value);
+        }
+    }
+    threads.retain(|_, (total, could_run)| percent(*could_run, *total) >= MIN_COULD_RUN_PERCENT);
+    let of_busy = |sample: &Sample| threads.contains_key(&samples.tid(sample));
+    let is_runnable = |sample: &Sample, cause| cause == Some(WaitCause::RunQueue) && of_busy(sample);
+    let value = samples.value(is_runnable);
+    let on_cpu = samples.value(|sample, _| sample.state == Some(ThreadState::OnCpu) && of_busy(sample));
     let share = percent(value, value.saturating_add(on_cpu));
-    let queue = samples.average_threads(value, samples.threads(&is_runnable).len());
+    let queue = samples.average_threads(value, samples.threads(is_runnable).len());
     if on_cpu == 0 || share < MIN_RUN_QUEUE_PERCENT || queue < MIN_RUN_QUEUE {
         return None;
     }

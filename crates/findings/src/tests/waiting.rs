@@ -190,6 +190,29 @@ fn threads_that_wait_for_a_cpu_are_found_by_share_and_number() {
     assert_eq!(kinds(3, 0, 10), [], "an event without threads on CPUs has no share");
 }
 
+/// Servers under load: each thread wakes, waits for a CPU that another thread of the machine uses, and waits for its next request.
+#[test]
+fn threads_that_nap_do_not_lack_a_cpu() {
+    for (runnable, on_cpu, expected) in [(80, 10, true), (79, 10, false)] {
+        let mut threads = Threads::wall();
+        for _ in 0..8 {
+            let parts = [
+                (0, runnable, Some(ThreadState::Runnable), WORK),
+                (8, on_cpu, Some(ThreadState::OnCpu), WORK),
+                (
+                    9,
+                    100 - runnable - on_cpu,
+                    Some(ThreadState::Blocked),
+                    "main;run_loop;epoll_wait@libc.so.6",
+                ),
+            ];
+            threads.add_thread("worker", &parts);
+        }
+        let expected = expected.then_some(FindingKind::RunQueue);
+        assert_eq!(threads.kinds(), Vec::from_iter(expected), "{runnable}");
+    }
+}
+
 #[test]
 fn threads_without_cpu_quota_are_found_from_a_tenth_of_the_time_on() {
     let throttled = |ticks: u64| {
