@@ -205,6 +205,8 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["erts_schedule"], &["erts_*", "ethr_event_*"]),
     event_loop(&["tpool::thread_pool_generic::get_task*"], &["tpool::thread_pool_generic::wait_for_tasks*"]),
     event_loop(&["ap_queue_pop_something"], &[]),
+    // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
+    rule(Idle, &["wait_for", "reader_loop"]),
     socket(&["curl_multi_*"]),
     socket(&["curl_easy_*"]),
     socket(&["PQ*"]),
