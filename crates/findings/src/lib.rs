@@ -11,9 +11,10 @@
 mod cause;
 mod cpu;
 mod cpu_rules;
-mod deadlock;
+mod followers;
 mod frames;
 mod idle;
+mod locks;
 mod marks;
 mod pattern;
 mod pool;

@@ -101,6 +101,12 @@ impl<'a> ProcessSamples<'a> {
         self.profile.thread(sample.thread).tid
     }
 
+    /// Whether the thread of a sample is the one with which its process began, and its name.
+    pub(crate) fn is_main_thread_and_name(&self, sample: &Sample) -> (bool, &'a str) {
+        let thread = self.profile.thread(sample.thread);
+        (thread.tid == self.profile.process(thread.process).pid, self.profile.string(thread.comm))
+    }
+
     /// A finding, with the process where the profile has several.
     pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
         let evidence = in_process(self.profile, self.process, evidence);

@@ -377,6 +377,22 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
+/// Functions of the application or of its libraries that take a lock for their callers.
+pub(crate) const LOCK_WRAPPERS: &[&str] =
+    &["*mutex*lock*", "*Mutex*ock*", "*_lock", "*_lock_*", "*::lock*", "*acquire*"];
+
+/// Waits on condition variables: the thread releases the lock of the variable meanwhile.
+pub(crate) const CONDITION_WAITS: &[&str] = &[
+    "System.Threading.Monitor.Wait*",
+    "System.Threading.Monitor.ObjWait*",
+    "Monitor_Wait*",
+    "pthread_cond_*wait*",
+    "__pthread_cond_*wait*",
+    "___pthread_cond_*wait*",
+    "std::condition_variable*::wait*",
+    "std::sys::sync::condvar*",
+];
+
 /// Clients of other services, in native code: below them, a socket is that of a service. Elsewhere, it may be that of a
 /// client of this program that sends no request.
 pub(crate) const CLIENTS: &[&str] = &["curl_*", "PQ*", "mysql_*", "redisCommand*", "mongoc_*"];

@@ -4,7 +4,7 @@ use profiler_profile::{Finding, FindingKind, Sample};
 
 use crate::{
     WaitCause,
-    deadlock::Deadlock,
+    locks::StuckThreads,
     process::{ProcessSamples, Site, percent},
 };
 
@@ -50,11 +50,11 @@ const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
-    let deadlock = Deadlock::of(samples);
+    let stuck = StuckThreads::of(samples);
     let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
-    findings.extend(lock_convoy(samples, deadlock.as_ref()));
-    findings.extend(deadlock.map(|deadlock| deadlock.finding(samples)));
+    findings.extend(lock_convoy(samples, stuck.as_ref()));
+    findings.extend(stuck.map(|stuck| stuck.finding(samples)));
     findings
 }
 
@@ -62,10 +62,10 @@ fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
     move |_, found| found == Some(cause)
 }
 
-/// Threads of a deadlock do not take turns.
-fn lock_convoy(samples: &ProcessSamples<'_>, deadlock: Option<&Deadlock<'_>>) -> Option<Finding> {
-    let is_of_deadlock = |site: &Site<'_>| deadlock.is_some_and(|deadlock| deadlock.has_method(site.method));
-    let site = samples.sites(is(WaitCause::Lock)).into_iter().find(|site| !is_of_deadlock(site))?;
+/// Threads that get no lock at all do not take turns.
+fn lock_convoy(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads<'_>>) -> Option<Finding> {
+    let is_stuck = |site: &Site<'_>| stuck.is_some_and(|stuck| stuck.has_method(site.method));
+    let site = samples.sites(is(WaitCause::Lock)).into_iter().find(|site| !is_stuck(site))?;
     let share = percent(site.value, samples.value_with_work());
     let queue = samples.average_threads(site.value, site.threads.len());
     if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {

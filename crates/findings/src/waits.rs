@@ -4,7 +4,8 @@ use profiler_profile::{FrameId, Profile, Sample, Stack, ThreadState};
 
 use crate::{
     WaitCause,
-    frames::{application_method, function, own_frames},
+    followers::leading_functions,
+    frames::{application_method, function, lock_method, own_frames},
     pattern::{matches, matches_any},
     rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS, Strength},
 };
@@ -46,13 +47,34 @@ impl Waits {
             return Self { stacks: Vec::new(), is_service: Vec::new() };
         }
         let frames = FrameRules::of(profile);
-        Self {
+        let mut waits = Self {
             stacks: profile.stacks().map(|stack| stack_wait(profile, &frames, stack)).collect(),
             is_service: profile
                 .threads()
                 .map(|thread| matches_any(SERVICE_THREADS, profile.string(thread.comm)))
                 .collect(),
+        };
+        waits.set_followers_idle(profile);
+        waits
+    }
+
+    /// Threads that wait for the lock of a thread that waits for work wait for work themselves.
+    fn set_followers_idle(&mut self, profile: &Profile) {
+        let leading = leading_functions(profile, self);
+        if leading.is_empty() {
+            return;
         }
+        for (wait, stack) in self.stacks.iter_mut().zip(profile.stacks()) {
+            let follows = || lock_method(profile, stack).is_some_and(|method| leading.contains(method));
+            if wait.cause == WaitCause::Lock && follows() {
+                wait.cause = WaitCause::Idle;
+            }
+        }
+    }
+
+    /// What each stack says about a wait, in the order of the stacks.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = WaitCause> {
+        self.stacks.iter().map(|wait| wait.cause)
     }
 
     /// What the thread of a sample waited for; `None` if it ran, and for events without states.

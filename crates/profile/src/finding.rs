@@ -30,6 +30,8 @@ pub enum FindingKind {
     LockConvoy,
     /// Threads wait for locks that no thread releases.
     Deadlock,
+    /// Threads wait for a lock that its owner holds for seconds.
+    HeldLock,
     /// Threads wait for garbage collections.
     GcSuspension,
     /// Threads wait for the responses of another service.
@@ -68,6 +70,7 @@ impl FindingKind {
         Self::PoolStarvation,
         Self::LockConvoy,
         Self::Deadlock,
+        Self::HeldLock,
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,

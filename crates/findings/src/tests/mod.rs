@@ -2,6 +2,7 @@
 
 mod cpu;
 mod deadlock;
+mod held_lock;
 mod pool;
 mod runtime;
 mod stacks;

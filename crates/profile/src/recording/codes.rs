@@ -144,6 +144,7 @@ codes! {
         PoolGrowth = 16,
         FullCollections = 17,
         Deadlock = 18,
+        HeldLock = 19,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
