@@ -11,9 +11,11 @@
 mod cause;
 mod cpu;
 mod cpu_rules;
+mod finalizer;
 mod followers;
 mod frames;
 mod idle;
+mod kernel_rules;
 mod locks;
 mod marks;
 mod pattern;
@@ -23,6 +25,7 @@ mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
+mod thread_time;
 mod waiting;
 mod waits;
 

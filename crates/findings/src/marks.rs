@@ -6,7 +6,7 @@ use crate::{
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
-    rules::{CLIENTS, POOL_WORKERS},
+    rules::{CLIENTS, CONSOLE_LOGGERS, FINALIZER_WAITS, FINALIZERS, POOL_WORKERS},
 };
 
 /// A set of stacks.
@@ -36,6 +36,12 @@ pub(crate) struct Marks {
     pub(crate) pool_workers: StackSet,
     /// Stacks of clients of other services.
     pub(crate) clients: StackSet,
+    /// Stacks of threads that log to the console.
+    pub(crate) console_loggers: StackSet,
+    /// Stacks of threads that execute finalizers.
+    pub(crate) finalizers: StackSet,
+    /// Stacks of threads that wait for finalizers.
+    pub(crate) finalizer_waits: StackSet,
     /// The stacks of each rule on CPU time.
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
     /// Whether samples on CPUs have an event of their own.
@@ -47,6 +53,9 @@ impl Marks {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
             clients: StackSet::with_function(profile, CLIENTS),
+            console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
+            finalizers: StackSet::with_function(profile, FINALIZERS),
+            finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }

@@ -6,7 +6,14 @@ use profiler_profile::{
     EventId, Finding, FindingKind, ProcessId, Profile, Sample, StackId, ThreadState, sum,
 };
 
-use crate::{WaitCause, Waits, frames::application_method, marks::Marks};
+use crate::{
+    WaitCause, Waits,
+    frames::{application_method, application_methods},
+    marks::Marks,
+};
+
+/// The least share of samples below one method that names it.
+const MIN_SITE_PERCENT: f64 = 50.0;
 
 /// The samples of an event of a process, with their causes.
 pub(crate) struct ProcessSamples<'a> {
@@ -89,6 +96,39 @@ impl<'a> ProcessSamples<'a> {
         let mut sites: Vec<_> = sites.into_values().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(site.value));
         sites
+    }
+
+    /// The method of the application below which most of these samples are that have one.
+    pub(crate) fn main_site(
+        &self,
+        is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
+    ) -> Option<&'a str> {
+        let sites = self.sites(is_counted);
+        let named = sum::of(sites.iter().map(|site| site.value));
+        let first = sites.first()?;
+        (percent(first.value, named) >= MIN_SITE_PERCENT).then_some(first.method)
+    }
+
+    /// The method of the application in the stack of a sample, nearest to the leaf.
+    pub(crate) fn method(&self, sample: &Sample) -> Option<&'a str> {
+        application_method(self.profile, self.profile.stack(sample.stack))
+    }
+
+    /// Whether the stack of a sample has this method of the application.
+    pub(crate) fn is_below(&self, sample: &Sample, method: &str) -> bool {
+        application_methods(self.profile, self.profile.stack(sample.stack)).any(|found| found == method)
+    }
+
+    /// The samples of each thread, by its id, in time order.
+    pub(crate) fn by_thread(&self) -> BTreeMap<u32, Vec<(&'a Sample, Option<WaitCause>)>> {
+        let mut threads = BTreeMap::<u32, Vec<_>>::new();
+        for (sample, cause) in &self.samples {
+            threads.entry(self.tid(sample)).or_default().push((*sample, *cause));
+        }
+        for of_thread in threads.values_mut() {
+            of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+        }
+        threads
     }
 
     /// The ids of the threads of these samples.

@@ -5,8 +5,8 @@
 
 use self::Strength::{Default, Final, Yields};
 use crate::WaitCause::{
-    self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
-    SyncOverAsync,
+    self, ConditionVariable, FileIo, FullQueue, GcSuspension, Idle, Lock, Other, PageFault, Semaphore, Sleep,
+    SocketIo, SyncOverAsync,
 };
 
 /// A rule over the functions of the kernel and of libc in which threads wait.
@@ -197,10 +197,17 @@ pub(crate) struct Rule {
     pub(crate) cause: WaitCause,
     /// The frame that decides, and frames that must be among its callers, in this order.
     pub(crate) frames: &'static [&'static str],
+    /// Whether the runtime itself must wait: a method that it calls waits for something else.
+    pub(crate) is_of_runtime: bool,
 }
 
 const fn rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
-    Rule { cause, frames }
+    Rule { cause, frames, is_of_runtime: false }
+}
+
+/// A rule for a function of a runtime that can call methods of the application.
+const fn runtime_rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
+    Rule { cause, frames, is_of_runtime: true }
 }
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
@@ -211,12 +218,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["System.Threading.PortableThreadPool.GateThread.*"]),
     rule(Idle, &["System.Threading.PortableThreadPool.WaitThread.*"]),
     rule(Idle, &["ThreadpoolMgr::GateThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
-    rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
     rule(Idle, &["System.Threading.TimerQueue.TimerThread*"]),
     rule(Idle, &["FinalizerThread::WaitForFinalizerEvent*"]),
-    rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
+    runtime_rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
     rule(Idle, &["TieredCompilationManager::BackgroundWorker*"]),
     rule(Idle, &["TieredCompilation::BackgroundWorker*"]),
     rule(Idle, &["*gc_heap::gc_thread_stub*"]),
@@ -230,9 +237,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["CorUnix::CPalSynchronizationManager::WorkerThread*"]),
     rule(Idle, &["SignalHandlerLoop"]),
     rule(Idle, &["System.Net.Sockets.SocketAsyncEngine.*"]),
-    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.*"]),
+    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
-    rule(Idle, &["System.Collections.Concurrent.BlockingCollection*"]),
+    // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["*BlockingCollection*.GetConsumingEnumerable*"]),
     // The main thread, for the end of the host.
     rule(
         Idle,
@@ -260,12 +271,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule(GcSuspension, &["JIT_RareDisable*"]),
     rule(GcSuspension, &["JIT_PollGC*"]),
     // In runtimes without symbols, the helpers that the tables of the runtime name: an allocation waits for collections alone.
-    rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
-    rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
-    rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
-    rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_BOX*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_ALLOC_CONTINUATION*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_Box*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    // From native code back to managed code: the thread waits for the end of a suspension alone.
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_PINVOKE_END"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_REVERSE_PINVOKE_ENTER*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_PInvokeEnd"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_ReversePInvokeEnter"]),
+    rule(GcSuspension, &["System.GC.Collect*"]),
     rule(Lock, &["System.Threading.Monitor.Enter*"]),
     rule(Lock, &["System.Threading.Monitor.ReliableEnter*"]),
     rule(Lock, &["System.Threading.Monitor.TryEnter*"]),
@@ -273,12 +293,38 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Lock, &["Monitor_TryEnter*"]),
     rule(Lock, &["JIT_MonEnter*"]),
     rule(Lock, &["JIT_MonReliableEnter*"]),
-    rule(Lock, &["READYTORUN_*Monitor_Enter*"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_MonitorEnter"]),
+    runtime_rule(Lock, &["CORINFO_HELP_MON_ENTER*"]),
+    // Locks of the runtime: of a type initializer that another thread executes, of a type or a method that is loaded.
+    runtime_rule(Lock, &["READYTORUN_HELPER_Generic*Base"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_DelayLoad_*"]),
+    // These execute no type initializer.
+    runtime_rule(Other, &["CORINFO_HELP_*_NOCTOR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GET*STATIC_BASE*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GETSTATICFIELDADDR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_CLASSINIT_*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITINSTCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_EE_PRESTUB"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.InitHelpers.*"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.StaticsHelpers.*"]),
+    runtime_rule(Lock, &["MethodTable::DoRunClassInitThrowing*"]),
+    runtime_rule(Lock, &["DeadlockAwareLock::*"]),
+    runtime_rule(Lock, &["CrstBase::Enter*"]),
     rule(Lock, &["AwareLock::Enter*"]),
     rule(Lock, &["System.Threading.Lock.Enter*"]),
     rule(Lock, &["System.Threading.Lock.TryEnter*"]),
     rule(Lock, &["System.Threading.ReaderWriterLockSlim.TryEnter*"]),
+    // The back-off of a spinning thread sleeps.
+    rule(Lock, &["System.Threading.Thread.Sleep*", "System.Threading.SpinLock.*"]),
+    rule(Lock, &["ThreadNative_Sleep", "System.Threading.SpinLock.*"]),
+    rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
+    rule(ConditionVariable, &["ThreadNative_Sleep", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
+    rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
@@ -286,6 +332,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
     rule(Sleep, &["ThreadNative::Sleep*"]),
+    rule(Sleep, &["ThreadNative_Sleep"]),
     // libuv and node.
     rule(Other, &["uv_run", "node::SyncProcessRunner::*"]),
     rule(Idle, &["uv__io_poll"]),
@@ -377,6 +424,17 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
+/// Frames of threads that log to the console of .NET.
+pub(crate) const CONSOLE_LOGGERS: &[&str] =
+    &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"];
+
+/// Frames of the thread that executes finalizers of .NET.
+pub(crate) const FINALIZERS: &[&str] = &["System.GC.RunFinalizers*", "FinalizerThread::Finalize*"];
+
+/// Frames of threads that wait for finalizers of .NET.
+pub(crate) const FINALIZER_WAITS: &[&str] =
+    &["System.GC.WaitForPendingFinalizers*", "GCInterface_WaitForPendingFinalizers"];
+
 /// Functions of the application or of its libraries that take a lock for their callers.
 pub(crate) const LOCK_WRAPPERS: &[&str] =
     &["*mutex*lock*", "*Mutex*ock*", "*_lock", "*_lock_*", "*::lock*", "*acquire*"];
@@ -393,9 +451,32 @@ pub(crate) const CONDITION_WAITS: &[&str] = &[
     "std::sys::sync::condvar*",
 ];
 
-/// Clients of other services, in native code: below them, a socket is that of a service. Elsewhere, it may be that of a
-/// client of this program that sends no request.
-pub(crate) const CLIENTS: &[&str] = &["curl_*", "PQ*", "mysql_*", "redisCommand*", "mongoc_*"];
+/// Clients of other services: below them, a socket is that of a service. Elsewhere, it may be that of a client of this program
+/// that sends no request.
+pub(crate) const CLIENTS: &[&str] = &[
+    "curl_*",
+    "PQ*",
+    "mysql_*",
+    "redisCommand*",
+    "mongoc_*",
+    "System.Net.Http.*",
+    "System.Net.HttpWebRequest.*",
+    "System.Net.WebClient.*",
+    "System.Net.FtpWebRequest.*",
+    "System.Net.Mail.SmtpClient.*",
+    "System.Net.Sockets.Socket.Connect*",
+    "System.Net.Sockets.TcpClient.Connect*",
+    "System.Net.Dns.*",
+    "System.Data.*",
+    "Microsoft.Data.*",
+    "Npgsql.*",
+    "MySqlConnector.*",
+    "MySql.Data.*",
+    "StackExchange.Redis.*",
+    "MongoDB.Driver.*",
+    "RabbitMQ.Client.*",
+    "Grpc.Net.Client.*",
+];
 
 /// Assemblies of frameworks: code that the user of the profiler does not write.
 pub(crate) const FRAMEWORKS: &[&str] =

@@ -3,20 +3,12 @@
 use profiler_profile::{Finding, FindingKind, Sample};
 
 use crate::{
-    WaitCause,
-    locks::StuckThreads,
+    WaitCause, finalizer, locks,
     process::{ProcessSamples, Site, percent},
 };
 
-/// The fewest threads of a lock convoy or before a slow service. Two threads take turns without a queue.
+/// The fewest threads before a slow service. One or two slow calls are no pattern.
 const MIN_THREADS: usize = 3;
-
-/// The least number of threads that wait at a lock at a time, on average: a second one means that the lock is taken
-/// again as soon as it is released.
-const MIN_LOCK_QUEUE: f64 = 2.0;
-
-/// The least share of the time of threads with work that is spent at a lock. Less costs less than a fifth of throughput.
-const MIN_LOCK_PERCENT: f64 = 20.0;
 
 /// The least share of the time of threads with work in suspensions. Tuned collectors stay below a twentieth.
 const MIN_SUSPENSION_PERCENT: f64 = 10.0;
@@ -50,34 +42,15 @@ const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
-    let stuck = StuckThreads::of(samples);
     let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
-    findings.extend(lock_convoy(samples, stuck.as_ref()));
-    findings.extend(stuck.map(|stuck| stuck.finding(samples)));
+    findings.extend(locks::findings(samples));
+    findings.extend(finalizer::blocked(samples));
     findings
 }
 
-fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
+pub(crate) fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
     move |_, found| found == Some(cause)
-}
-
-/// Threads that get no lock at all do not take turns.
-fn lock_convoy(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads<'_>>) -> Option<Finding> {
-    let is_stuck = |site: &Site<'_>| stuck.is_some_and(|stuck| stuck.has_method(site.method));
-    let site = samples.sites(is(WaitCause::Lock)).into_iter().find(|site| !is_stuck(site))?;
-    let share = percent(site.value, samples.value_with_work());
-    let queue = samples.average_threads(site.value, site.threads.len());
-    if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
-        return None;
-    }
-    let evidence = format!(
-        "{queue:.1} of {} threads at a time wait for the lock in {} ({share:.0} % of the time of threads with work)",
-        site.threads.len(),
-        site.method
-    );
-    let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, site.value))
 }
 
 fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
@@ -96,7 +69,8 @@ fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy, value))
 }
 
-/// In a server, a thread that reads a socket can wait for a request. Workers of a pool and clients do not.
+/// In a server, a thread that reads a socket can wait for a request. Clients do not. Workers of a pool can, but it is not for
+/// them to wait.
 fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let marks = samples.marks;
     let is_at_service = |sample: &Sample, cause| {
@@ -113,7 +87,17 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
         "{queue:.1} of {} threads at a time wait for sockets below {method} ({share:.0} % of the time of threads with work)",
         threads.len(),
     );
-    let remedy = "examine the service that it calls, and call it asynchronously".to_owned();
+    let is_at_client = |sample: &Sample, cause| {
+        is_at_service(sample, cause)
+            && marks.clients.contains(sample)
+            && samples.method(sample) == Some(method)
+    };
+    let remedy = if 2 * samples.value(is_at_client) > value {
+        "examine the service that it calls, and call it asynchronously"
+    } else {
+        "receive and send asynchronously: meanwhile, each thread waits for one peer"
+    }
+    .to_owned();
     Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))
 }
 
@@ -159,8 +143,7 @@ fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
     if share < MIN_DISK_PERCENT || queue < MIN_DISK_QUEUE {
         return None;
     }
-    let site = samples.sites(&is_at_file).into_iter().next();
-    let below = site.map(|site| format!(", most below {}", site.method)).unwrap_or_default();
+    let below = samples.main_site(&is_at_file).map(|site| format!(", most below {site}")).unwrap_or_default();
     let evidence = format!(
         "{queue:.1} threads at a time wait for files ({share:.0} % of the time of threads with work){below}"
     );

@@ -32,6 +32,10 @@ pub enum FindingKind {
     Deadlock,
     /// Threads wait for a lock that its owner holds for seconds.
     HeldLock,
+    /// Threads wait for room in a queue.
+    FullQueue,
+    /// The thread that executes finalizers is in one of them all the time.
+    BlockedFinalizer,
     /// Threads wait for garbage collections.
     GcSuspension,
     /// Threads wait for the responses of another service.
@@ -71,6 +75,8 @@ impl FindingKind {
         Self::LockConvoy,
         Self::Deadlock,
         Self::HeldLock,
+        Self::FullQueue,
+        Self::BlockedFinalizer,
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,

@@ -1,7 +1,20 @@
-//! Finds threads that wait for locks until the end of the measurement, and the threads that can own these locks.
+//! Finds threads that wait for locks and for what is as scarce: threads that take turns, and those that wait until the end of the
+//! measurement, with the threads that can own the lock.
 
+mod crowd;
 mod owner;
 mod stuck;
 mod text;
 
-pub(crate) use self::stuck::StuckThreads;
+use profiler_profile::Finding;
+
+use self::stuck::StuckThreads;
+use crate::process::ProcessSamples;
+
+/// The findings on locks, queues and deadlocks of a process.
+pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+    let stuck = StuckThreads::of(samples);
+    let mut findings = crowd::findings(samples, stuck.as_ref());
+    findings.extend(stuck.map(|stuck| stuck.finding(samples)));
+    findings
+}

@@ -1,15 +1,12 @@
 //! Finds threads that wait for locks until the end of the measurement, where no thread gets a lock: a deadlock, or a lock that
 //! its owner does not release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
 
-use super::{
-    owner::{Owners, Period},
-    text,
-};
-use crate::{WaitCause, frames::application_method, process::ProcessSamples};
+use super::{owner::Owners, text};
+use crate::{WaitCause, frames::application_method, process::ProcessSamples, thread_time::Period};
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
 const MIN_WAIT_NS: u64 = 3_000_000_000;
@@ -38,15 +35,11 @@ pub(crate) struct StuckThreads<'a> {
 impl<'a> StuckThreads<'a> {
     /// The threads that are stuck at the end of the measurement.
     pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
-        let mut threads = BTreeMap::<u32, Vec<(&Sample, Option<WaitCause>)>>::new();
-        for (sample, cause) in &samples.samples {
-            threads.entry(samples.tid(sample)).or_default().push((sample, *cause));
-        }
+        let mut threads = samples.by_thread();
         let mut waits = Vec::new();
         // Methods in which a thread got its lock.
         let mut released = BTreeSet::new();
-        for (tid, of_thread) in &mut threads {
-            of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+        for (tid, of_thread) in &threads {
             let (before, last) = of_thread.split_at(begin_of_last_wait(samples, of_thread));
             match LockWait::of(samples, *tid, last) {
                 Some(wait) => waits.push(wait),
@@ -69,8 +62,8 @@ impl<'a> StuckThreads<'a> {
     }
 
     /// Whether threads wait in this method.
-    pub(crate) fn has_method(&self, method: &str) -> bool {
-        self.threads.iter().any(|wait| wait.method == Some(method))
+    pub(crate) fn has_method(&self, method: Option<&str>) -> bool {
+        self.threads.iter().any(|wait| wait.method == method)
     }
 
     /// The finding of a deadlock, or of a lock that its owner holds.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use profiler_profile::sum;
 
 use super::{
-    owner::{Activity, Owner, Owners, Relation},
+    owner::{Owner, Owners, Relation},
     stuck::LockWait,
 };
-use crate::WaitCause;
+use crate::{WaitCause, thread_time::Activity};
 
 /// The most methods, and the most threads of a method, that a text names.
 const MAX_NAMED: usize = 3;
@@ -56,25 +56,9 @@ pub(super) fn owners(owners: &Owners<'_>) -> String {
 /// The place of an owner: `Shop.Price.Compute (99 % on a CPU), at Shop.Price.Sum, thread 12 (worker)`.
 fn place(owner: &Owner<'_>) -> String {
     let Owner { tid, comm, method, innermost, percent, .. } = owner;
-    let activity = match owner.activity {
-        Activity::Runs => format!("{percent:.0} % on a CPU"),
-        Activity::Waits(cause) => waits_for(cause).to_owned(),
-    };
+    let activity = owner.activity.text(*percent);
     let at = if innermost == method { String::new() } else { format!(" at {innermost}") };
     format!("{method} ({activity}){at}, thread {tid} ({comm})")
-}
-
-/// What a thread does that waits for this cause.
-fn waits_for(cause: WaitCause) -> &'static str {
-    match cause {
-        WaitCause::Sleep => "sleeps",
-        WaitCause::SocketIo => "reads a socket",
-        WaitCause::FileIo => "waits for a file",
-        WaitCause::SyncOverAsync => "waits for a task",
-        WaitCause::GcSuspension => "is suspended for a garbage collection",
-        WaitCause::ConditionVariable => "waits for a signal of another thread",
-        _ => "waits",
-    }
 }
 
 /// What helps against a lock that its owner holds.

@@ -1,10 +1,12 @@
 //! Tests of causes and findings.
 
 mod cpu;
+mod crowd;
 mod deadlock;
 mod held_lock;
 mod pool;
 mod runtime;
+mod runtime_helpers;
 mod stacks;
 mod views;
 mod waiting;
@@ -115,6 +117,7 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
         "--" => FrameKind::Label,
         name if name.starts_with('~') => FrameKind::Label,
         name if name.contains('!') => FrameKind::Jit,
+        _ if module == "[kernel]" => FrameKind::Kernel,
         _ => FrameKind::Native,
     };
     let module = (kind == FrameKind::Native).then(|| builder.module(module, &[]));

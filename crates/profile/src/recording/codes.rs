@@ -145,6 +145,8 @@ codes! {
         FullCollections = 17,
         Deadlock = 18,
         HeldLock = 19,
+        FullQueue = 20,
+        BlockedFinalizer = 21,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
