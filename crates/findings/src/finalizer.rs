@@ -1,8 +1,9 @@
 //! Finds a finalizer of .NET in which the finalizer thread is all the time: other finalizers wait meanwhile.
 
-use profiler_profile::{Finding, FindingKind, Sample, sum};
+use profiler_profile::{FindingKind, Sample, sum};
 
 use crate::{
+    found::Found,
     process::ProcessSamples,
     thread_time::{Period, ThreadTime},
 };
@@ -11,7 +12,7 @@ use crate::{
 const MIN_TIME_NS: u64 = 3_000_000_000;
 
 /// The finalizer in which the finalizer thread is until the end of the measurement.
-pub(crate) fn blocked(samples: &ProcessSamples<'_>) -> Option<Finding> {
+pub(crate) fn blocked<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
     let threads = samples.by_thread();
     let is_finalizing = |(sample, _): &(&Sample, _)| marks.finalizers.contains(sample);

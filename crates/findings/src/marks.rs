@@ -6,7 +6,11 @@ use crate::{
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
-    rules::{CLIENTS, CONSOLE_LOGGERS, FINALIZER_WAITS, FINALIZERS, POOL_WORKERS},
+    rules::{
+        CLIENTS, COLLECTION_REQUESTS, CONSOLE_LOGGERS, DYNAMIC_METHODS, FINALIZER_WAITS, FINALIZERS,
+        POOL_WORKERS,
+    },
+    runtime::EventCauses,
 };
 
 /// A set of stacks.
@@ -42,8 +46,14 @@ pub(crate) struct Marks {
     pub(crate) finalizers: StackSet,
     /// Stacks of threads that wait for finalizers.
     pub(crate) finalizer_waits: StackSet,
+    /// Stacks of threads that request garbage collections.
+    pub(crate) collection_requests: StackSet,
+    /// Stacks of threads that compile dynamic methods.
+    pub(crate) dynamic_methods: StackSet,
     /// The stacks of each rule on CPU time.
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
+    /// What the events of runtimes say.
+    pub(crate) event_causes: EventCauses,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
 }
@@ -56,7 +66,10 @@ impl Marks {
             console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
             finalizers: StackSet::with_function(profile, FINALIZERS),
             finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),
+            collection_requests: StackSet::with_function(profile, COLLECTION_REQUESTS),
+            dynamic_methods: StackSet::with_function(profile, DYNAMIC_METHODS),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            event_causes: EventCauses::of(profile),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
+use profiler_profile::{FindingKind, Sample, Sampling, sum};
 
 use crate::{
     WaitCause,
+    found::Found,
     frames::short,
     process::{ProcessSamples, percent},
 };
@@ -44,7 +45,7 @@ struct Worker {
 }
 
 /// The starvation of the .NET thread pool.
-pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
+pub(crate) fn starvation<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let of_pool = &samples.marks.pool_workers;
     let mut workers = BTreeMap::<u32, Worker>::new();
     for (sample, cause) in samples.samples.iter().filter(|(sample, _)| of_pool.contains(sample)) {
@@ -86,7 +87,7 @@ pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
             method.map(|method| format!(" in {method}")).unwrap_or_default()
         ),
     };
-    Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value))
+    Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value).below(place.method()))
 }
 
 /// Whether a worker with this cause blocks until other work completes.

@@ -8,6 +8,7 @@ use profiler_profile::{
 
 use crate::{
     WaitCause, Waits,
+    found::Found,
     frames::{application_method, application_methods},
     marks::Marks,
 };
@@ -20,7 +21,7 @@ pub(crate) struct ProcessSamples<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) marks: &'a Marks,
     pub(crate) event: EventId,
-    process: ProcessId,
+    pub(crate) process: ProcessId,
     pub(crate) samples: Vec<(&'a Sample, Option<WaitCause>)>,
 }
 
@@ -148,9 +149,10 @@ impl<'a> ProcessSamples<'a> {
     }
 
     /// A finding, with the process where the profile has several.
-    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
+    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Found<'a> {
         let evidence = in_process(self.profile, self.process, evidence);
-        Finding { kind, evidence, remedy, event: Some(self.event), value }
+        let finding = Finding { kind, evidence, remedy, event: Some(self.event), value };
+        Found { finding, process: self.process, method: None, owner: None }
     }
 }
 

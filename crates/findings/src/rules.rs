@@ -424,6 +424,25 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
+/// Frames of threads that request garbage collections of .NET.
+pub(crate) const COLLECTION_REQUESTS: &[&str] = &["System.GC.Collect*", "GCInterface_Collect*"];
+
+/// Frames of threads that make .NET compile methods that they generate.
+pub(crate) const DYNAMIC_METHODS: &[&str] = &[
+    "System.Reflection.Emit.DynamicMethod.*",
+    "System.Linq.Expressions.*Compile*",
+    "System.Linq.Expressions.Compiler.*",
+    "ReflectionInvocation_CompileMethod",
+];
+
+/// Frames of functions that throw an exception again: an await, after the task has thrown it.
+pub(crate) const RETHROWS: &[&str] = &[
+    "System.Runtime.ExceptionServices.ExceptionDispatchInfo.Throw*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.HandleNonSuccess*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.ThrowForNonSuccess*",
+    "System.Threading.Tasks.Task.ThrowIfExceptional*",
+];
+
 /// Frames of threads that log to the console of .NET.
 pub(crate) const CONSOLE_LOGGERS: &[&str] =
     &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"];

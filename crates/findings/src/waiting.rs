@@ -1,9 +1,11 @@
 //! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files.
 
-use profiler_profile::{Finding, FindingKind, Sample};
+use profiler_profile::{FindingKind, Sample};
 
 use crate::{
-    WaitCause, finalizer, locks,
+    WaitCause, finalizer,
+    found::Found,
+    locks,
     process::{ProcessSamples, Site, percent},
 };
 
@@ -41,7 +43,7 @@ const MIN_DISK_PERCENT: f64 = 30.0;
 const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
-pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
     let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
     findings.extend(locks::findings(samples));
@@ -53,7 +55,7 @@ pub(crate) fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> boo
     move |_, found| found == Some(cause)
 }
 
-fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn gc_suspension<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_suspended = is(WaitCause::GcSuspension);
     let value = samples.value(&is_suspended);
     let share = percent(value, samples.value_with_work());
@@ -65,13 +67,25 @@ fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
         "{} suspended for garbage collections in {share:.0} % of the time of threads with work",
         if threads == 1 { "1 thread is".to_owned() } else { format!("{threads} threads are") },
     );
-    let remedy = "allocate less, and keep fewer objects alive".to_owned();
-    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy, value))
+    let remedy = if requests_collections(samples, value / threads.max(1) as u64) {
+        "do not call GC.Collect: the runtime collects when it has to"
+    } else {
+        "allocate less, and keep fewer objects alive"
+    };
+    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy.to_owned(), value))
+}
+
+/// Whether the program requests most collections: by the events of its runtime, or by the time of threads in `GC.Collect`, of the
+/// time that a thread is suspended.
+fn requests_collections(samples: &ProcessSamples<'_>, suspended: u64) -> bool {
+    let marks = samples.marks;
+    let requesting = samples.value(|sample, _| marks.collection_requests.contains(sample));
+    marks.event_causes.requests_collections.contains(&samples.process) || 2 * requesting > suspended
 }
 
 /// In a server, a thread that reads a socket can wait for a request. Clients do not. Workers of a pool can, but it is not for
 /// them to wait.
-fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn slow_downstream<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
     let is_at_service = |sample: &Sample, cause| {
         cause == Some(WaitCause::SocketIo)
@@ -98,11 +112,11 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
         "receive and send asynchronously: meanwhile, each thread waits for one peer"
     }
     .to_owned();
-    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))
+    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value).below(Some(method)))
 }
 
 /// Only for events that have the threads on CPUs as well.
-fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn run_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_runnable = is(WaitCause::RunQueue);
     let value = samples.value(&is_runnable);
     let on_cpu = samples.value_on_cpu();
@@ -119,7 +133,7 @@ fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
 }
 
 /// Only for events that have the threads on CPUs as well.
-fn cpu_quota(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn cpu_quota<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_throttled = is(WaitCause::CpuQuota);
     let value = samples.value(&is_throttled);
     let on_cpu = samples.value_on_cpu();
@@ -135,7 +149,7 @@ fn cpu_quota(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::CpuQuota, &evidence, remedy, value))
 }
 
-fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn disk<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_at_file = is(WaitCause::FileIo);
     let value = samples.value(&is_at_file);
     let share = percent(value, samples.value_with_work());

@@ -1,10 +1,11 @@
 //! Finds what many threads wait for at a time: a lock of the program, the lock of its memory map or of a file, room in a queue.
 
-use profiler_profile::{Finding, FindingKind, Sample};
+use profiler_profile::{FindingKind, Sample};
 
 use super::stuck::StuckThreads;
 use crate::{
     WaitCause,
+    found::Found,
     process::{ProcessSamples, percent},
     waiting::is,
 };
@@ -69,7 +70,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-pub(super) fn findings(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads<'_>>) -> Vec<Finding> {
+pub(super) fn findings<'a>(samples: &ProcessSamples<'a>, stuck: Option<&StuckThreads<'_>>) -> Vec<Found<'a>> {
     let finders = [memory_map, file_lock, full_queue];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
     findings.extend(lock(samples, stuck));
@@ -77,7 +78,7 @@ pub(super) fn findings(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads
 }
 
 /// Threads that get no lock at all do not take turns. Threads without a method wait for unknown locks.
-fn lock(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads<'_>>) -> Option<Finding> {
+fn lock<'a>(samples: &ProcessSamples<'a>, stuck: Option<&StuckThreads<'_>>) -> Option<Found<'a>> {
     let is_stuck = |method| stuck.is_some_and(|stuck| stuck.has_method(method));
     let is_lock = is(WaitCause::Lock);
     let site = samples.sites(&is_lock).into_iter().find(|site| !is_stuck(Some(site.method)));
@@ -100,10 +101,11 @@ fn lock(samples: &ProcessSamples<'_>, stuck: Option<&StuckThreads<'_>>) -> Optio
         None => "wait for locks".to_owned(),
     };
     let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &crowd.text(&waits), remedy, crowd.value))
+    let found = samples.finding(FindingKind::LockConvoy, &crowd.text(&waits), remedy, crowd.value);
+    Some(found.below(crowd.method))
 }
 
-fn memory_map(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn memory_map<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::MemoryMap);
     if !crowd.is_large(MIN_LOCK_PERCENT) {
         return None;
@@ -117,7 +119,7 @@ fn memory_map(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
 }
 
-fn file_lock(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn file_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::FileLock);
     if !crowd.is_large(MIN_LOCK_PERCENT) {
         return None;
@@ -131,7 +133,7 @@ fn file_lock(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
 }
 
-fn full_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn full_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::FullQueue);
     if !crowd.is_large(MIN_QUEUE_PERCENT) {
         return None;
@@ -148,5 +150,6 @@ fn full_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
         ("wait for room in a full queue", "take more from the queue at a time, by more or faster consumers")
     };
     let evidence = format!("{}{}", crowd.text(waits), crowd.method_after(", most below "));
-    Some(samples.finding(FindingKind::FullQueue, &evidence, remedy.to_owned(), crowd.value))
+    let found = samples.finding(FindingKind::FullQueue, &evidence, remedy.to_owned(), crowd.value);
+    Some(found.below(crowd.method))
 }

@@ -6,13 +6,12 @@ mod owner;
 mod stuck;
 mod text;
 
-use profiler_profile::Finding;
-
 use self::stuck::StuckThreads;
+use crate::found::Found;
 use crate::process::ProcessSamples;
 
 /// The findings on locks, queues and deadlocks of a process.
-pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
     let stuck = StuckThreads::of(samples);
     let mut findings = crowd::findings(samples, stuck.as_ref());
     findings.extend(stuck.map(|stuck| stuck.finding(samples)));

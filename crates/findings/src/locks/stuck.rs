@@ -3,10 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
+use profiler_profile::{FindingKind, Sample, Sampling, sum};
 
 use super::{owner::Owners, text};
-use crate::{WaitCause, frames::application_method, process::ProcessSamples, thread_time::Period};
+use crate::{
+    WaitCause,
+    found::Found,
+    frames::application_method,
+    process::{ProcessSamples, heaviest},
+    thread_time::Period,
+};
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
 const MIN_WAIT_NS: u64 = 3_000_000_000;
@@ -67,16 +73,18 @@ impl<'a> StuckThreads<'a> {
     }
 
     /// The finding of a deadlock, or of a lock that its owner holds.
-    pub(crate) fn finding(&self, samples: &ProcessSamples<'_>) -> Finding {
+    pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
         let value = sum::of(self.threads.iter().map(|wait| wait.value));
+        let method = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))
+            .and_then(|(method, ..)| method);
         let waits = text::waits(&self.threads, shortest_ns(&self.threads));
         if self.owners.is_empty() {
             let remedy =
                 "take locks in the same order everywhere, and wait for nothing else while a lock is held";
-            return samples.finding(FindingKind::Deadlock, &waits, remedy.to_owned(), value);
+            return samples.finding(FindingKind::Deadlock, &waits, remedy.to_owned(), value).below(method);
         }
         let evidence = format!("{waits}; {}", text::owners(&self.owners));
-        samples.finding(FindingKind::HeldLock, &evidence, text::remedy(&self.owners), value)
+        samples.finding(FindingKind::HeldLock, &evidence, text::remedy(&self.owners), value).below(method)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of causes and findings.
 
+mod causes;
 mod cpu;
 mod crowd;
 mod deadlock;
