@@ -145,8 +145,8 @@ codes! {
         FullCollections = 17,
         Deadlock = 18,
         HeldLock = 19,
-        FullQueue = 20,
-        BlockedFinalizer = 21,
+        FullQueue = 21,
+        BlockedFinalizer = 22,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
