@@ -21,6 +21,9 @@ const MIN_COVERED_PERCENT: f64 = 80.0;
 /// The least share of a period without a wait in which a thread runs, by an event that has waits alone.
 const MIN_RUNNING_PERCENT: f64 = 50.0;
 
+/// The least share of its time that a thread is on a CPU, for its stacks there to stand for all.
+const MIN_ON_CPU_PERCENT: f64 = 10.0;
+
 /// A part of the measurement, nanoseconds since the start.
 pub(crate) struct Period {
     pub(crate) begin_ns: u64,
@@ -30,8 +33,10 @@ pub(crate) struct Period {
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Activity {
-    /// It runs, or waits for a CPU.
+    /// It runs.
     Runs,
+    /// It runs for less time than it waits for a CPU.
+    WaitsForCpu,
     Waits(WaitCause),
 }
 
@@ -40,6 +45,7 @@ impl Activity {
     pub(crate) fn text(self, percent: f64) -> String {
         let text = match self {
             Self::Runs => return format!("{percent:.0} % on a CPU"),
+            Self::WaitsForCpu => return format!("{percent:.0} % on a CPU or waiting for one"),
             Self::Waits(WaitCause::Lock) => "waits for a lock",
             Self::Waits(WaitCause::Sleep) => "sleeps",
             Self::Waits(WaitCause::SocketIo) => "reads a socket",
@@ -54,9 +60,11 @@ impl Activity {
 }
 
 /// The samples of a thread in a period.
+#[derive(Default)]
 pub(crate) struct ThreadTime {
     activities: BTreeMap<Option<Activity>, u64>,
     stacks: BTreeMap<StackId, u64>,
+    stacks_on_cpu: BTreeMap<StackId, u64>,
     total_ns: u64,
     period_ns: u64,
 }
@@ -70,13 +78,16 @@ impl ThreadTime {
     ) -> Option<Self> {
         let unit_ns = samples.profile.event(samples.event).unit_ns()?;
         let period_ns = period.end_ns.saturating_sub(period.begin_ns);
-        let mut time = Self { activities: BTreeMap::new(), stacks: BTreeMap::new(), total_ns: 0, period_ns };
+        let mut time = Self { period_ns, ..Self::default() };
         for (sample, cause) in of_thread {
             let end_ns =
                 sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns)).min(period.end_ns);
             let in_period_ns = end_ns.saturating_sub(sample.time_ns.max(period.begin_ns));
             sum::add(time.activities.entry(activity(sample, *cause)).or_default(), in_period_ns);
             sum::add(time.stacks.entry(sample.stack).or_default(), in_period_ns);
+            if sample.state == Some(ThreadState::OnCpu) {
+                sum::add(time.stacks_on_cpu.entry(sample.stack).or_default(), in_period_ns);
+            }
             sum::add(&mut time.total_ns, in_period_ns);
         }
         (time.total_ns > 0).then_some(time)
@@ -96,7 +107,11 @@ impl ThreadTime {
             return None;
         }
         let (activity, value) = self.activities.iter().max_by_key(|(_, value)| **value)?;
-        Some(((*activity)?, percent(*value, self.total_ns)))
+        let activity = match (*activity)? {
+            Activity::Runs if 2 * self.on_cpu_ns() < *value => Activity::WaitsForCpu,
+            activity => activity,
+        };
+        Some((activity, percent(*value, self.total_ns)))
     }
 
     /// The methods of the application in which the thread stays, leaf first.
@@ -104,17 +119,30 @@ impl ThreadTime {
         let of_stack = |stack: &StackId| -> Vec<&'a str> {
             application_methods(samples.profile, samples.profile.stack(*stack)).collect()
         };
+        let stacks = self.whole_stacks();
+        let total_ns = sum::of(stacks.values().copied());
         let mut values = BTreeMap::<&str, u64>::new();
-        for (stack, value) in &self.stacks {
+        for (stack, value) in stacks {
             for method in of_stack(stack).into_iter().collect::<BTreeSet<_>>() {
                 sum::add(values.entry(method).or_default(), *value);
             }
         }
         let stays = |method: &&str| {
-            values.get(method).is_some_and(|value| percent(*value, self.total_ns) >= MIN_STAY_PERCENT)
+            values.get(method).is_some_and(|value| percent(*value, total_ns) >= MIN_STAY_PERCENT)
         };
-        let most = self.stacks.iter().max_by_key(|(_, value)| **value);
+        let most = stacks.iter().max_by_key(|(_, value)| **value);
         most.map(|(stack, _)| of_stack(stack).into_iter().filter(stays).collect()).unwrap_or_default()
+    }
+
+    fn on_cpu_ns(&self) -> u64 {
+        sum::of(self.stacks_on_cpu.values().copied())
+    }
+
+    /// The stacks with all of their frames: those of a thread on a CPU, where it has enough of them. The stack of a thread that was
+    /// displaced within a method can lack a caller.
+    fn whole_stacks(&self) -> &BTreeMap<StackId, u64> {
+        let is_enough = percent(self.on_cpu_ns(), self.total_ns) >= MIN_ON_CPU_PERCENT;
+        if is_enough { &self.stacks_on_cpu } else { &self.stacks }
     }
 
     /// Whether the application waits on a condition variable, which releases its lock.

@@ -95,7 +95,7 @@ fn find<'a>(
             .then_some((Relation::SameType, Owner { tid, comm, method, innermost, activity, percent }));
     }
     let proceeds = match activity {
-        Activity::Runs => true,
+        Activity::Runs | Activity::WaitsForCpu => true,
         Activity::Waits(cause) => {
             !is_main && matches!(cause, WaitCause::Sleep | WaitCause::SocketIo | WaitCause::FileIo)
         }

@@ -67,7 +67,9 @@ pub(super) fn remedy(owners: &Owners<'_>) -> String {
     let activity = owners.threads.first().map(|owner| owner.activity);
     match (owners.relation, activity) {
         (Relation::None, _) | (_, None) => ORDER,
-        (_, Some(Activity::Runs)) => "compute before the lock is taken, and hold it to publish the result",
+        (_, Some(Activity::Runs | Activity::WaitsForCpu)) => {
+            "compute before the lock is taken, and hold it to publish the result"
+        }
         (_, Some(Activity::Waits(WaitCause::Sleep))) => "do not sleep while a lock is held",
         (_, Some(Activity::Waits(WaitCause::SocketIo | WaitCause::FileIo))) => {
             "read and write sockets and files before the lock is taken"

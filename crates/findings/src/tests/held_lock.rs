@@ -35,7 +35,12 @@ fn an_owner_in_the_same_method_is_named_with_what_it_does() {
                 Monitor_Wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
     for (state, callees, activity, remedy) in [
         (ThreadState::OnCpu, String::new(), "(100 % on a CPU)", "compute before the lock is taken"),
-        (ThreadState::Runnable, String::new(), "(100 % on a CPU)", "compute before the lock is taken"),
+        (
+            ThreadState::Runnable,
+            String::new(),
+            "(100 % on a CPU or waiting for one)",
+            "compute before the lock is taken",
+        ),
         (ThreadState::Blocked, format!(";{SLEEP}"), "(sleeps)", "do not sleep while"),
         (ThreadState::Blocked, format!(";{RECEIVE}"), "(reads a socket)", "read and write sockets"),
         (ThreadState::Blocked, format!(";{task}"), "(waits for a task)", "wait for nothing else"),
@@ -198,4 +203,21 @@ fn a_lock_that_is_held_for_work_is_no_queue_of_idle_threads() {
     assert_eq!(cause(LEADER, ThreadState::OnCpu, FOLLOWER), WaitCause::Lock, "it never waits");
     let deep = "start_thread@libc.so.6;worker;next_connection;run;serve;call;accept@libc.so.6";
     assert_eq!(cause(deep, ThreadState::Blocked, FOLLOWER), WaitCause::Lock, "a server within the lock");
+}
+
+/// A pass over the threads does not scan for epilogues: the stack of a thread that was displaced can lack a caller.
+#[test]
+fn the_methods_of_an_owner_are_those_of_its_stacks_on_a_cpu() {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, MAIN);
+    threads.add(4, ThreadState::Blocked, &format!("{ROOT};shop!Shop.Price.Read();{ENTER}"));
+    let whole = format!("{ROOT};shop!Shop.Price.Compute();shop!Shop.Math.Sum()");
+    let cut = format!("{ROOT};shop!Shop.Math.Sum()");
+    let parts = [(0, 20, Some(ThreadState::OnCpu), &*whole), (2, 80, Some(ThreadState::Runnable), &*cut)];
+    threads.add_thread("worker", &parts);
+    let finding = only(threads);
+    assert!(
+        finding.evidence.contains("Shop.Price.Compute (100 % on a CPU or waiting for one) at Shop.Math.Sum"),
+        "{finding}"
+    );
 }
