@@ -11,11 +11,16 @@ use crate::{
 /// The least time in one finalizer. Finalizers release what an object holds, which takes microseconds.
 const MIN_TIME_NS: u64 = 3_000_000_000;
 
+/// The name of the finalizer thread. Before .NET 9, its native code calls finalizers.
+const FINALIZER_THREAD: &str = ".NET Finalizer";
+
 /// The finalizer in which the finalizer thread is until the end of the measurement.
 pub(crate) fn blocked<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
     let threads = samples.by_thread();
-    let is_finalizing = |(sample, _): &(&Sample, _)| marks.finalizers.contains(sample);
+    let is_finalizing = |(sample, _): &(&Sample, _)| {
+        marks.finalizers.contains(sample) || samples.is_main_thread_and_name(sample).1 == FINALIZER_THREAD
+    };
     let of_thread = threads.values().find(|of_thread| of_thread.last().is_some_and(is_finalizing))?;
     let end_ns = samples.profile.header().duration_ns;
     let period = Period { begin_ns: end_ns.checked_sub(MIN_TIME_NS)?, end_ns };
@@ -36,7 +41,6 @@ pub(crate) fn blocked<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     );
     let remedy =
         "do not wait or compute in a finalizer: dispose of objects, or hold resources in a SafeHandle";
-    let finalizing = of_thread.iter().filter(|(sample, _)| marks.finalizers.contains(sample));
-    let value = sum::of(finalizing.map(|(sample, _)| sample.value));
+    let value = sum::of(of_thread.iter().filter(|one| is_finalizing(one)).map(|(sample, _)| sample.value));
     Some(samples.finding(FindingKind::BlockedFinalizer, &evidence, remedy.to_owned(), value))
 }

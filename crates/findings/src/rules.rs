@@ -237,7 +237,9 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["CorUnix::CPalSynchronizationManager::WorkerThread*"]),
     rule(Idle, &["SignalHandlerLoop"]),
     rule(Idle, &["System.Net.Sockets.SocketAsyncEngine.*"]),
-    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    // Without a message. With one, it writes to the standard output, which can wait for a reader.
+    rule(Idle, &["System.Threading.Monitor.Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Monitor_Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
     rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
     // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
@@ -317,9 +319,9 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Lock, &["System.Threading.ReaderWriterLockSlim.TryEnter*"]),
     // The back-off of a spinning thread sleeps.
     rule(Lock, &["System.Threading.Thread.Sleep*", "System.Threading.SpinLock.*"]),
-    rule(Lock, &["ThreadNative_Sleep", "System.Threading.SpinLock.*"]),
+    rule(Lock, &["ThreadNative*Sleep*", "System.Threading.SpinLock.*"]),
     rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
-    rule(ConditionVariable, &["ThreadNative_Sleep", "System.Threading.SpinWait.*"]),
+    rule(ConditionVariable, &["ThreadNative*Sleep*", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
     rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.*Add*"]),
     rule(FullQueue, &["*BlockingCollection*.*Add*"]),
@@ -331,8 +333,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(SocketIo, &["System.Net.Sockets.Socket*"]),
     rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
-    rule(Sleep, &["ThreadNative::Sleep*"]),
-    rule(Sleep, &["ThreadNative_Sleep"]),
+    rule(Sleep, &["ThreadNative*Sleep*"]),
     // libuv and node.
     rule(Other, &["uv_run", "node::SyncProcessRunner::*"]),
     rule(Idle, &["uv__io_poll"]),

@@ -143,13 +143,15 @@ const WAIT: &str = "main;shop!Shop.Cart.Clear();System.Private.CoreLib!System.GC
 
 #[test]
 fn a_finalizer_that_does_not_end_is_found_with_what_it_does() {
-    for (state, callee, activity) in [
-        (ThreadState::Blocked, format!(";{SLEEP}"), "(sleeps)"),
-        (ThreadState::OnCpu, String::new(), "(100 % on a CPU)"),
-        (ThreadState::Blocked, ";pthread_mutex_lock@libc.so.6".to_owned(), "(waits for a lock)"),
+    const NATIVE: &str = "start_thread@libc.so.6;[libcoreclr.so]@libcoreclr.so;shop!Shop.Cart.Finalize()";
+    for (root, state, callee, activity) in [
+        (NATIVE, ThreadState::Blocked, format!(";{SLEEP}"), "(sleeps)"),
+        (FINALIZER, ThreadState::Blocked, format!(";{SLEEP}"), "(sleeps)"),
+        (FINALIZER, ThreadState::OnCpu, String::new(), "(100 % on a CPU)"),
+        (FINALIZER, ThreadState::Blocked, ";pthread_mutex_lock@libc.so.6".to_owned(), "(waits for a lock)"),
     ] {
         let mut threads = Threads::wall();
-        let part = (0, 100, Some(state), &*format!("{FINALIZER}{callee}"));
+        let part = (0, 100, Some(state), &*format!("{root}{callee}"));
         threads.add_thread(".NET Finalizer", &[part]).add(2, ThreadState::Blocked, WAIT);
         let finding = only(threads);
         assert_eq!(finding.kind, FindingKind::BlockedFinalizer);
