@@ -19,6 +19,9 @@ pub(crate) struct Found<'a> {
 /// the samples. They lack the waits that have not ended.
 const MIN_REPORTED_PERCENT: f64 = 80.0;
 
+/// The most such share for a lock whose method the runtime did not report. More are waits for another lock.
+const MAX_REPORTED_PERCENT: f64 = 120.0;
+
 impl<'a> Found<'a> {
     pub(crate) fn below(mut self, method: Option<&'a str>) -> Self {
         self.method = method;
@@ -56,7 +59,10 @@ impl<'a> Found<'a> {
                 is_same_method && (own_ns < other_ns || own_ns == other_ns && is_later)
             }
             // Samples have the waits that have not ended.
-            (LockContention, LockConvoy | HeldLock | Deadlock) => is_same_method,
+            (LockContention, LockConvoy | HeldLock | Deadlock) => {
+                let can_be_same = self.method.is_none() && percent(own_ns, other_ns) <= MAX_REPORTED_PERCENT;
+                is_same_method || can_be_same
+            }
             // The runtime reports each pause, and samples are some of them.
             (GcSuspension | GarbageCollection, GcPauses) => true,
             // Samples have the method, and what its workers wait for.
