@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{Finding, FindingKind, FrameId, FrameKind, Sample, Sampling, ThreadState, sum};
+use profiler_profile::{FindingKind, FrameId, FrameKind, Sample, Sampling, ThreadState, sum};
 
 use crate::{
     WaitCause,
+    found::Found,
     frames::{application_name, function, is_managed, own_frames},
     pattern::matches_any,
     process::{ProcessSamples, percent},
@@ -25,7 +26,7 @@ const MIN_COMPUTE_PERCENT: f64 = 95.0;
 const MIN_FUNCTION_PERCENT: f64 = 80.0;
 
 /// The finding on the busiest thread of a process.
-pub(crate) fn finding(samples: &ProcessSamples<'_>) -> Option<Finding> {
+pub(crate) fn finding<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let profile = samples.profile;
     if !matches!(profile.event(samples.event).sampling, Sampling::Frequency(_)) {
         return None;
@@ -82,7 +83,7 @@ impl<'a> BusyThread<'a> {
         }
     }
 
-    fn finding(&self, samples: &ProcessSamples<'_>) -> Finding {
+    fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
         let evidence = format!(
             "the event loop of thread {} computes all the time, {:.0} % of it in {}, and handles no other event meanwhile",
             self.name,

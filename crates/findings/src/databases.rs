@@ -1,11 +1,12 @@
 //! Findings on threads of databases that wait for transactions: for their locks, and for their commits on a disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{Finding, FindingKind, FrameId, Profile, Sample, Stack, sum};
+use profiler_profile::{FindingKind, FrameId, Profile, Sample, Stack, sum};
 
 use crate::{
     WaitCause,
+    found::Found,
     frames::{application_name, function, own_frames},
     pattern::matches_any,
     process::{ProcessSamples, percent},
@@ -27,7 +28,7 @@ const MIN_COMMIT_PERCENT: f64 = 80.0;
 
 /// Threads that wait for locks on rows or tables, which other sessions hold until their transactions end. The server finds
 /// deadlocks itself.
-pub(crate) fn transaction_locks(samples: &ProcessSamples<'_>) -> Option<Finding> {
+pub(crate) fn transaction_locks<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_waiting = |sample: &Sample, cause: Option<WaitCause>| {
         cause.is_some_and(|cause| cause != WaitCause::RunQueue)
             && samples.marks.transaction_locks.contains(sample)
@@ -55,18 +56,20 @@ pub(crate) struct GroupCommit<'a> {
 }
 
 impl<'a> GroupCommit<'a> {
-    /// The group commit of the function that synchronizes most, if other threads wait in it.
+    /// The group commit of the function that synchronizes most. Where one thread alone synchronizes, it owns a lock meanwhile.
     pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
         let profile = samples.profile;
-        let mut functions = BTreeMap::<&str, u64>::new();
+        let mut functions = BTreeMap::<&str, (u64, BTreeSet<u32>)>::new();
         let is_sync = |sample: &Sample| samples.marks.synchronizations.contains(sample);
         for (sample, _) in samples.samples.iter().filter(|(sample, _)| is_sync(sample)) {
             if let Some(caller) = caller_of_synchronization(profile, profile.stack(sample.stack)) {
-                sum::add(functions.entry(caller).or_default(), sample.value);
+                let (value, leaders) = functions.entry(caller).or_default();
+                sum::add(value, sample.value);
+                leaders.insert(samples.tid(sample));
             }
         }
-        let (function, _) = functions.into_iter().max_by_key(|(_, value)| *value)?;
-        Some(Self { function })
+        let (function, (_, leaders)) = functions.into_iter().max_by_key(|(_, (value, _))| *value)?;
+        (leaders.len() > 1).then_some(Self { function })
     }
 
     /// Whether a thread waits for the commit of another one.
@@ -80,7 +83,7 @@ impl<'a> GroupCommit<'a> {
         own.any(|id| is_function(function(profile, profile.frame(*id))))
     }
 
-    pub(crate) fn finding(&self, samples: &ProcessSamples<'_>) -> Option<Finding> {
+    pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
         let is_waiting = |sample: &Sample, cause| {
             use WaitCause::{ConditionVariable, FileIo, Lock, Other};
             matches!(cause, Some(ConditionVariable | FileIo | Lock | Other)) && self.has(samples, sample)
@@ -100,7 +103,7 @@ impl<'a> GroupCommit<'a> {
             self.function
         );
         let remedy = "commit less often, or use a disk that synchronizes faster".to_owned();
-        Some(samples.finding(FindingKind::Disk, &evidence, remedy, value))
+        Some(samples.finding(FindingKind::Disk, &evidence, remedy, value).below(Some(self.function)))
     }
 }
 

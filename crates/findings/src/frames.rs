@@ -5,8 +5,8 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization}
 use crate::{
     pattern::matches_any,
     rules::{
-        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, RUNTIME_FUNCTIONS, RUNTIME_MODULES, STUBS,
-        WAITING_FUNCTIONS,
+        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, LOCK_WRAPPERS, PLUMBING, RUNTIME_FUNCTIONS,
+        RUNTIME_MODULES, STUBS,
     },
 };
 
@@ -32,17 +32,39 @@ pub(crate) fn is_managed(frame: &Frame) -> bool {
 ///
 /// In a stack with managed code, only methods count: native code below them belongs to the runtime.
 pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
-    let frames = || own_frames(profile, stack).iter().map(|id| profile.frame(*id));
-    let has_managed = frames().any(is_managed);
-    let mut own = frames().filter(|frame| is_managed(frame) == has_managed);
-    own.find_map(|frame| application_name(profile, frame))
+    application_methods(profile, stack).next()
+}
+
+/// The methods or functions of the application, leaf first.
+pub(crate) fn application_methods<'a>(profile: &'a Profile, stack: &Stack) -> impl Iterator<Item = &'a str> {
+    let own = own_frames(profile, stack);
+    application_frames(profile, stack).map(|index| name_of(profile, profile.frame(own[index])))
+}
+
+/// The function of the application that takes a lock, without those that take it for their callers.
+pub(crate) fn lock_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
+    application_methods(profile, stack).find(|method| !matches_any(LOCK_WRAPPERS, method))
+}
+
+/// The indices of the frames of the application among [`own_frames`], leaf first.
+pub(crate) fn application_frames(profile: &Profile, stack: &Stack) -> impl Iterator<Item = usize> {
+    let own = own_frames(profile, stack);
+    let has_managed = own.iter().any(|id| is_managed(profile.frame(*id)));
+    let is_own = move |id: &FrameId| {
+        let frame = profile.frame(*id);
+        is_managed(frame) == has_managed && application_name(profile, frame).is_some()
+    };
+    own.iter().enumerate().filter(move |(_, id)| is_own(id)).map(|(index, _)| index)
 }
 
 /// The name of a function of the application, as findings print it.
 pub(crate) fn application_name<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a str> {
-    let name = function(profile, frame);
-    let is_named = is_application(profile, frame) && !matches_any(WAITING_FUNCTIONS, name);
-    is_named.then(|| without_type(method(name), frame))
+    let is_named = is_application(profile, frame) && !matches_any(PLUMBING, function(profile, frame));
+    is_named.then(|| name_of(profile, frame))
+}
+
+fn name_of<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
+    without_type(method(function(profile, frame)), frame)
 }
 
 /// A method of Java without the type of its result, which perf maps have: `Cart.get` of `void Cart.get`.
@@ -97,10 +119,21 @@ fn method(name: &str) -> &str {
     }
 }
 
+/// The type of a method: `Shop.Cart` of `Shop.Cart.Get`, `shop::Cart` of `shop::Cart::get`.
+pub(crate) fn declaring_type(method: &str) -> Option<&str> {
+    let end = method.rfind("::").or_else(|| dots_from_end(method).next())?;
+    (end > 0).then(|| &method[..end])
+}
+
 /// A method with its type alone: `Cart.Get` of `Shop.Cart.Get`.
 pub(crate) fn short(method: &str) -> &str {
+    dots_from_end(method).nth(1).map_or(method, |at| &method[at + 1..])
+}
+
+/// The places of the dots between names, outside of type arguments, the last one first.
+fn dots_from_end(method: &str) -> impl Iterator<Item = usize> {
     let mut depth = 0_usize;
-    let mut dots = method.rmatch_indices(['.', '<', '>']).filter_map(|(at, separator)| {
+    method.rmatch_indices(['.', '<', '>']).filter_map(move |(at, separator)| {
         match separator {
             ">" => depth += 1,
             "<" => depth = depth.saturating_sub(1),
@@ -108,8 +141,7 @@ pub(crate) fn short(method: &str) -> &str {
             _ => {}
         }
         None
-    });
-    dots.nth(1).map_or(method, |at| &method[at + 1..])
+    })
 }
 
 #[cfg(test)]
@@ -129,6 +161,17 @@ mod tests {
             ("Shop.Cart<a.B>.Get<c.D>", "Cart<a.B>.Get<c.D>"),
         ] {
             assert_eq!(short(name), expected);
+        }
+        for (name, expected) in [
+            ("Shop.Cart.Get", Some("Shop.Cart")),
+            ("Cart.Get", Some("Cart")),
+            ("shop::Cart::get", Some("shop::Cart")),
+            ("Shop.Cart<a.B>.Get<c.D>", Some("Shop.Cart<a.B>")),
+            ("main", None),
+            ("", None),
+            (".a", None),
+        ] {
+            assert_eq!(declaring_type(name), expected, "{name}");
         }
     }
 }

@@ -13,9 +13,13 @@ mod cause;
 mod cpu;
 mod cpu_rules;
 mod databases;
-mod deadlock;
+mod finalizer;
+mod followers;
+mod found;
 mod frames;
 mod idle;
+mod kernel_rules;
+mod locks;
 mod marks;
 mod pattern;
 mod pool;
@@ -25,6 +29,7 @@ mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
+mod thread_time;
 mod top_level;
 mod waiting;
 mod waits;
@@ -33,7 +38,7 @@ pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
 
 use profiler_profile::{Finding, Profile};
 
-use self::{marks::Marks, process::ProcessSamples, runtime::WaitSamples};
+use self::{found::without_repetitions, marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 
 /// The event of waits for block and file I/O. Findings are shares of the time of threads, and it has only a part of this time.
 const IO: &str = "io";
@@ -67,19 +72,17 @@ pub fn analyze(profile: &mut Profile) {
 /// The findings of all events and processes, and of runtime events, those of more time first.
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
     let marks = Marks::of(profile, waits);
-    let mut findings = Vec::new();
+    let mut found = Vec::new();
     for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
         for samples in ProcessSamples::of(profile, waits, &marks, event) {
-            findings.extend(pool::starvation(&samples));
-            findings.extend(waiting::findings(&samples));
-            findings.extend(cpu::findings(&samples));
-            findings.extend(busy::finding(&samples));
+            found.extend(pool::starvation(&samples));
+            found.extend(waiting::findings(&samples));
+            found.extend(cpu::findings(&samples));
+            found.extend(busy::finding(&samples));
         }
     }
-    findings.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
-    let unit_ns = |finding: &Finding| finding.event.and_then(|event| profile.event(event).unit_ns());
-    let time_ns = |finding: &Finding| finding.value.saturating_mul(unit_ns(finding).unwrap_or(1));
-    findings.sort_by_key(|finding| std::cmp::Reverse(time_ns(finding)));
+    found.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
+    let mut findings = without_repetitions(found, profile);
     findings.truncate(MAX_FINDINGS);
     findings
 }

@@ -8,9 +8,10 @@ use crate::{
     frames::{function, own_frames},
     pattern::matches_any,
     rules::{
-        CLIENTS, COMMIT_RULES, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
-        TRANSACTION_LOCK_RULES,
+        CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FINALIZER_WAITS,
+        FINALIZERS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS, TRANSACTION_LOCK_RULES,
     },
+    runtime::EventCauses,
 };
 
 /// A set of stacks.
@@ -50,8 +51,20 @@ pub(crate) struct Marks {
     pub(crate) synchronizations: StackSet,
     /// Stacks of waits for the global interpreter lock of Python.
     pub(crate) gil: StackSet,
+    /// Stacks of threads that log to the console.
+    pub(crate) console_loggers: StackSet,
+    /// Stacks of threads that execute finalizers.
+    pub(crate) finalizers: StackSet,
+    /// Stacks of threads that wait for finalizers.
+    pub(crate) finalizer_waits: StackSet,
+    /// Stacks of threads that request garbage collections.
+    pub(crate) collection_requests: StackSet,
+    /// Stacks of threads that compile dynamic methods.
+    pub(crate) dynamic_methods: StackSet,
     /// The stacks of each rule on CPU time.
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
+    /// What the events of runtimes say.
+    pub(crate) event_causes: EventCauses,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
     /// Whether an event has the states of threads.
@@ -68,8 +81,14 @@ impl Marks {
             pending_commits: StackSet(waits.stacks_of_rules(COMMIT_RULES)),
             synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
             gil: StackSet(waits.stacks_of_rules(GIL_RULES)),
-            cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
             has_states: profile.samples().iter().any(|sample| sample.state.is_some()),
+            console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
+            finalizers: StackSet::with_function(profile, FINALIZERS),
+            finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),
+            collection_requests: StackSet::with_function(profile, COLLECTION_REQUESTS),
+            dynamic_methods: StackSet::with_function(profile, DYNAMIC_METHODS),
+            cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            event_causes: EventCauses::of(profile),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }

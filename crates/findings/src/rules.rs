@@ -5,7 +5,10 @@
 //! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
 
 use crate::{
-    WaitCause::{self, GcSuspension, Idle, Lock, Other, Sleep, SocketIo, SyncOverAsync},
+    WaitCause::{
+        self, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, Other, Semaphore, Sleep, SocketIo,
+        SyncOverAsync,
+    },
     primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
 
@@ -14,6 +17,8 @@ pub(crate) struct Rule {
     pub(crate) cause: WaitCause,
     /// The frame that decides, and frames that must be among its callers, in this order.
     pub(crate) frames: &'static [&'static str],
+    /// Whether the runtime itself must wait: a method that it calls waits for something else.
+    pub(crate) is_of_runtime: bool,
     /// The primitives in which it waits; empty for any.
     pub(crate) leaves: &'static [Leaf],
     /// The functions through which it reaches the primitive: below any other one, a callback waits. `None` for any but methods
@@ -22,17 +27,22 @@ pub(crate) struct Rule {
 }
 
 const fn rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
-    Rule { cause, frames, leaves: &[], inner: None }
+    Rule { cause, frames, is_of_runtime: false, leaves: &[], inner: None }
+}
+
+/// A rule for a function of a runtime that can call methods of the application.
+const fn runtime_rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
+    Rule { is_of_runtime: true, ..rule(cause, frames) }
 }
 
 /// A loop that waits for events itself, and runs callbacks.
 const fn event_loop(frames: &'static [&'static str], inner: &'static [&'static str]) -> Rule {
-    Rule { cause: Idle, frames, leaves: &[], inner: Some(inner) }
+    Rule { inner: Some(inner), ..rule(Idle, frames) }
 }
 
 /// A library that waits until a socket is ready.
 const fn socket(frames: &'static [&'static str]) -> Rule {
-    Rule { cause: SocketIo, frames, leaves: &[Descriptors], inner: None }
+    Rule { leaves: &[Descriptors], ..rule(SocketIo, frames) }
 }
 
 /// Functions of Rust's runtimes and of its standard library between a loop and the system call.
@@ -42,15 +52,13 @@ const RUST_RUNTIME: &[&str] = &["tokio::*", "mio::*", "std::*", "core::*", "park
 const GIL: Rule = rule(Lock, &["take_gil"]);
 
 /// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
-const STRIPPED_GIL: Rule =
-    Rule { cause: Lock, frames: &["[*python3*"], leaves: &[TimedSignal], inner: Some(&[]) };
+const STRIPPED_GIL: Rule = Rule { leaves: &[TimedSignal], inner: Some(&[]), ..rule(Lock, &["[*python3*"]) };
 
 /// The lock of a row, in a server without names of InnoDB's functions: `lock_wait` has a limit of time.
-const ROW_LOCK: Rule = Rule { cause: Other, frames: &["handler::ha_*"], leaves: &[TimedSignal], inner: None };
+const ROW_LOCK: Rule = Rule { leaves: &[TimedSignal], ..rule(Other, &["handler::ha_*"]) };
 
 /// An answer to a client that waits until the log has its commit: sql/net_serv.cc of MariaDB.
-const PENDING_COMMIT: Rule =
-    Rule { cause: Other, frames: &["net_real_write"], leaves: &[Signal, TimedSignal], inner: None };
+const PENDING_COMMIT: Rule = Rule { leaves: &[Signal, TimedSignal], ..rule(Other, &["net_real_write"]) };
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
 pub(crate) const RULES: &[Rule] = &[
@@ -60,12 +68,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["System.Threading.PortableThreadPool.GateThread.*"]),
     rule(Idle, &["System.Threading.PortableThreadPool.WaitThread.*"]),
     rule(Idle, &["ThreadpoolMgr::GateThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
-    rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
     rule(Idle, &["System.Threading.TimerQueue.TimerThread*"]),
     rule(Idle, &["FinalizerThread::WaitForFinalizerEvent*"]),
-    rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
+    runtime_rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
     rule(Idle, &["TieredCompilationManager::BackgroundWorker*"]),
     rule(Idle, &["TieredCompilation::BackgroundWorker*"]),
     rule(Idle, &["*gc_heap::gc_thread_stub*"]),
@@ -79,9 +87,15 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["CorUnix::CPalSynchronizationManager::WorkerThread*"]),
     rule(Idle, &["SignalHandlerLoop"]),
     rule(Idle, &["System.Net.Sockets.SocketAsyncEngine.*"]),
-    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.*"]),
+    // Without a message. With one, it writes to the standard output, which can wait for a reader.
+    rule(Idle, &["System.Threading.Monitor.Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Monitor_Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
-    rule(Idle, &["System.Collections.Concurrent.BlockingCollection*"]),
+    // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["*BlockingCollection*.GetConsumingEnumerable*"]),
     // The main thread, for the end of the host.
     rule(
         Idle,
@@ -109,12 +123,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule(GcSuspension, &["JIT_RareDisable*"]),
     rule(GcSuspension, &["JIT_PollGC*"]),
     // In runtimes without symbols, the helpers that the tables of the runtime name: an allocation waits for collections alone.
-    rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
-    rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
-    rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
-    rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_BOX*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_ALLOC_CONTINUATION*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_Box*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    // From native code back to managed code: the thread waits for the end of a suspension alone.
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_PINVOKE_END"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_REVERSE_PINVOKE_ENTER*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_PInvokeEnd"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_ReversePInvokeEnter"]),
+    rule(GcSuspension, &["System.GC.Collect*"]),
     rule(Lock, &["System.Threading.Monitor.Enter*"]),
     rule(Lock, &["System.Threading.Monitor.ReliableEnter*"]),
     rule(Lock, &["System.Threading.Monitor.TryEnter*"]),
@@ -122,19 +145,45 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Lock, &["Monitor_TryEnter*"]),
     rule(Lock, &["JIT_MonEnter*"]),
     rule(Lock, &["JIT_MonReliableEnter*"]),
-    rule(Lock, &["READYTORUN_*Monitor_Enter*"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_MonitorEnter"]),
+    runtime_rule(Lock, &["CORINFO_HELP_MON_ENTER*"]),
+    // Locks of the runtime: of a type initializer that another thread executes, of a type or a method that is loaded.
+    runtime_rule(Lock, &["READYTORUN_HELPER_Generic*Base"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_DelayLoad_*"]),
+    // These execute no type initializer.
+    runtime_rule(Other, &["CORINFO_HELP_*_NOCTOR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GET*STATIC_BASE*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GETSTATICFIELDADDR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_CLASSINIT_*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITINSTCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_EE_PRESTUB"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.InitHelpers.*"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.StaticsHelpers.*"]),
+    runtime_rule(Lock, &["MethodTable::DoRunClassInitThrowing*"]),
+    runtime_rule(Lock, &["DeadlockAwareLock::*"]),
+    runtime_rule(Lock, &["CrstBase::Enter*"]),
     rule(Lock, &["AwareLock::Enter*"]),
     rule(Lock, &["System.Threading.Lock.Enter*"]),
     rule(Lock, &["System.Threading.Lock.TryEnter*"]),
     rule(Lock, &["System.Threading.ReaderWriterLockSlim.TryEnter*"]),
+    // The back-off of a spinning thread sleeps.
+    rule(Lock, &["System.Threading.Thread.Sleep*", "System.Threading.SpinLock.*"]),
+    rule(Lock, &["ThreadNative*Sleep*", "System.Threading.SpinLock.*"]),
+    rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
+    rule(ConditionVariable, &["ThreadNative*Sleep*", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
+    rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
     rule(SocketIo, &["System.Net.Sockets.Socket*"]),
     rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
-    rule(Sleep, &["ThreadNative::Sleep*"]),
+    rule(Sleep, &["ThreadNative*Sleep*"]),
     // libuv and node.
     event_loop(&["uv__io_poll"], &[]),
     event_loop(&["uv_run"], &["uv__io_poll"]),
@@ -261,6 +310,52 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
+/// Frames of threads that request garbage collections of .NET.
+pub(crate) const COLLECTION_REQUESTS: &[&str] = &["System.GC.Collect*", "GCInterface_Collect*"];
+
+/// Frames of threads that make .NET compile methods that they generate.
+pub(crate) const DYNAMIC_METHODS: &[&str] = &[
+    "System.Reflection.Emit.DynamicMethod.*",
+    "System.Linq.Expressions.*Compile*",
+    "System.Linq.Expressions.Compiler.*",
+    "ReflectionInvocation_CompileMethod",
+];
+
+/// Frames of functions that throw an exception again: an await, after the task has thrown it.
+pub(crate) const RETHROWS: &[&str] = &[
+    "System.Runtime.ExceptionServices.ExceptionDispatchInfo.Throw*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.HandleNonSuccess*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.ThrowForNonSuccess*",
+    "System.Threading.Tasks.Task.ThrowIfExceptional*",
+];
+
+/// Frames of threads that log to the console of .NET.
+pub(crate) const CONSOLE_LOGGERS: &[&str] =
+    &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"];
+
+/// Frames of the thread that executes finalizers of .NET.
+pub(crate) const FINALIZERS: &[&str] = &["System.GC.RunFinalizers*", "FinalizerThread::Finalize*"];
+
+/// Frames of threads that wait for finalizers of .NET.
+pub(crate) const FINALIZER_WAITS: &[&str] =
+    &["System.GC.WaitForPendingFinalizers*", "GCInterface_WaitForPendingFinalizers"];
+
+/// Functions of the application or of its libraries that take a lock for their callers.
+pub(crate) const LOCK_WRAPPERS: &[&str] =
+    &["*mutex*lock*", "*Mutex*ock*", "*_lock", "*_lock_*", "*::lock*", "*acquire*"];
+
+/// Waits on condition variables: the thread releases the lock of the variable meanwhile.
+pub(crate) const CONDITION_WAITS: &[&str] = &[
+    "System.Threading.Monitor.Wait*",
+    "System.Threading.Monitor.ObjWait*",
+    "Monitor_Wait*",
+    "pthread_cond_*wait*",
+    "__pthread_cond_*wait*",
+    "___pthread_cond_*wait*",
+    "std::condition_variable*::wait*",
+    "std::sys::sync::condvar*",
+];
+
 /// Clients of other services: below them, a socket is that of a service. Elsewhere, it may be that of a client of this program
 /// that sends no request. Functions of libmysqlclient by their names: those of the server begin like them.
 pub(crate) const CLIENTS: &[&str] = &[
@@ -284,6 +379,24 @@ pub(crate) const CLIENTS: &[&str] = &[
     "mysql_stmt_prepare*",
     "redisCommand*",
     "mongoc_*",
+    // .NET.
+    "System.Net.Http.*",
+    "System.Net.HttpWebRequest.*",
+    "System.Net.WebClient.*",
+    "System.Net.FtpWebRequest.*",
+    "System.Net.Mail.SmtpClient.*",
+    "System.Net.Sockets.Socket.Connect*",
+    "System.Net.Sockets.TcpClient.Connect*",
+    "System.Net.Dns.*",
+    "System.Data.*",
+    "Microsoft.Data.*",
+    "Npgsql.*",
+    "MySqlConnector.*",
+    "MySql.Data.*",
+    "StackExchange.Redis.*",
+    "MongoDB.Driver.*",
+    "RabbitMQ.Client.*",
+    "Grpc.Net.Client.*",
     // Apache: modules/proxy.
     "proxy_run_scheme_handler",
     // Java, as JVMs and agents spell its methods in perf maps.
@@ -354,7 +467,7 @@ pub(crate) const STUBS: &[&str] = &[
 ];
 
 /// Functions of servers and libraries that take locks or wait for their callers.
-pub(crate) const WAITING_FUNCTIONS: &[&str] = &[
+pub(crate) const PLUMBING: &[&str] = &[
     "LWLockAcquire*",
     "LockAcquire*",
     "LockTuple",

@@ -8,7 +8,9 @@ use profiler_profile::{
 
 use crate::{
     WaitCause,
-    frames::{application_method, function, is_application, is_libc, is_managed, own_frames},
+    followers::leading_functions,
+    frames::{application_method, function, is_application, is_libc, is_managed, lock_method, own_frames},
+    kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
     process::percent,
@@ -44,6 +46,8 @@ const MAX_ACTIVE_PERCENT: f64 = 5.0;
 #[derive(Clone, Copy, Debug)]
 struct StackWait {
     cause: WaitCause,
+    /// The cause in the state disk.
+    in_disk: WaitCause,
     /// Whether the thread left its CPU to others.
     yields: bool,
     /// The first frame of the rule that gives the cause.
@@ -55,8 +59,8 @@ struct StackWait {
 }
 
 impl StackWait {
-    fn of(cause: WaitCause) -> Self {
-        Self { cause, yields: false, rule: None, is_idle_in_service: false, sleeps_at_work: false }
+    fn of(cause: WaitCause, in_disk: WaitCause) -> Self {
+        Self { cause, in_disk, yields: false, rule: None, is_idle_in_service: false, sleeps_at_work: false }
     }
 }
 
@@ -76,6 +80,7 @@ impl Waits {
                 .collect(),
             rests: vec![false; profile.threads().len()],
         };
+        waits.set_followers_idle(profile);
         waits.rests = waits.resting_threads(profile);
         waits
     }
@@ -107,6 +112,25 @@ impl Waits {
         self.stacks.iter().map(|wait| wait.rule.is_some_and(|rule| rules.contains(&rule))).collect()
     }
 
+    /// Threads that wait for the lock of a thread that waits for work wait for work themselves.
+    fn set_followers_idle(&mut self, profile: &Profile) {
+        let leading = leading_functions(profile, self);
+        if leading.is_empty() {
+            return;
+        }
+        for (wait, stack) in self.stacks.iter_mut().zip(profile.stacks()) {
+            let follows = || lock_method(profile, stack).is_some_and(|method| leading.contains(method));
+            if wait.cause == WaitCause::Lock && follows() {
+                wait.cause = WaitCause::Idle;
+            }
+        }
+    }
+
+    /// What each stack says about a wait, in the order of the stacks.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = WaitCause> {
+        self.stacks.iter().map(|wait| wait.cause)
+    }
+
     /// What the thread of a sample waited for; `None` if it ran, and for events without states.
     #[must_use]
     pub fn cause(&self, sample: &Sample) -> Option<WaitCause> {
@@ -117,9 +141,7 @@ impl Waits {
             (ThreadState::Runnable, _) if !wait.yields => Some(WaitCause::RunQueue),
             (ThreadState::Throttled, _) => Some(WaitCause::CpuQuota),
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
-            // The kernel also waits for its own locks in this state.
-            (ThreadState::Disk, cause @ (WaitCause::PageFault | WaitCause::Lock)) => Some(cause),
-            (ThreadState::Disk, _) => Some(WaitCause::FileIo),
+            (ThreadState::Disk, _) => Some(wait.in_disk),
             _ if wait.is_idle_in_service && self.is_service[sample.thread.index()] => Some(WaitCause::Idle),
             (_, WaitCause::Sleep) if self.rests[sample.thread.index()] => Some(WaitCause::Idle),
             (_, cause) => Some(cause),
@@ -130,8 +152,9 @@ impl Waits {
 fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWait {
     let own = OwnFrames { profile, rules: frames, ids: own_frames(profile, stack) };
     let primitive = own.primitive();
+    let in_disk = disk_cause(profile, frames, own.ids, primitive.map(|(_, primitive)| primitive));
     if let Some((_, Primitive { cause, strength: Strength::Final, .. })) = primitive {
-        return StackWait::of(*cause);
+        return StackWait::of(*cause, in_disk);
     }
     let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
     let cause = rule
@@ -143,7 +166,7 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
         yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
         is_idle_in_service: application_method(profile, stack).is_none(),
-        ..StackWait::of(cause)
+        ..StackWait::of(cause, in_disk)
     }
 }
 
@@ -176,9 +199,13 @@ impl<'a> OwnFrames<'a> {
 
     /// The rule whose first frame is nearest to the leaf.
     fn rule(&self, leaf: Option<Leaf>) -> Option<&'static Rule> {
+        let mut has_method = false;
         self.ids.iter().enumerate().find_map(|(index, id)| {
             let mut rules = self.rules.rules[id.index()].iter();
-            rules.find(|rule| self.applies(rule, index, leaf)).copied()
+            let rule =
+                rules.find(|rule| !(rule.is_of_runtime && has_method) && self.applies(rule, index, leaf));
+            has_method |= is_managed(self.frame(*id));
+            rule.copied()
         })
     }
 
@@ -245,6 +272,62 @@ impl<'a> OwnFrames<'a> {
     }
 }
 
+/// The cause of a wait in the state disk: that of the function that waits, or a file where frames show it.
+fn disk_cause(
+    profile: &Profile,
+    frames: &FrameRules,
+    own: &[FrameId],
+    primitive: Option<&Primitive>,
+) -> WaitCause {
+    let names = || own.iter().map(|id| function(profile, profile.frame(*id)));
+    let waiting = names().find(|name| !matches_any(SCHEDULER, name)).unwrap_or_default();
+    let of_function = WAITING_FUNCTIONS.iter().find(|(_, functions)| matches_any(functions, waiting));
+    if let Some((cause, _)) = of_function {
+        return *cause;
+    }
+    let has_kernel_names = own.iter().map(|id| profile.frame(*id)).any(is_named_kernel_function);
+    let counts = |evidence: &FileEvidence| !(has_kernel_names && *evidence == FileEvidence::Call);
+    let of_file = || own.iter().filter_map(|id| frames.files[id.index()]).filter(counts).min();
+    match primitive {
+        Some(Primitive { cause: cause @ (WaitCause::PageFault | WaitCause::Lock), .. }) => *cause,
+        _ => of_file().map_or(WaitCause::Other, FileEvidence::cause),
+    }
+}
+
+fn is_named_kernel_function(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Kernel && matches!(frame.symbolization, Symbolization::Symbol(_))
+}
+
+/// What a function says about waits for files, the most certain first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum FileEvidence {
+    /// The file is in memory.
+    InMemory,
+    /// The kernel waits for a file.
+    Kernel,
+    /// A function of libc waits for a file, where functions of the kernel have no names.
+    Call,
+}
+
+impl FileEvidence {
+    fn of(frame: &Frame, name: &str) -> Option<Self> {
+        let has = |functions| matches_any(functions, name);
+        match () {
+            () if has(MEMORY_FILE_FUNCTIONS) => Some(Self::InMemory),
+            () if has(FILE_FUNCTIONS) => Some(Self::Kernel),
+            () if frame.kind != FrameKind::Kernel && has(FILE_CALLS) => Some(Self::Call),
+            () => None,
+        }
+    }
+
+    fn cause(self) -> WaitCause {
+        match self {
+            Self::InMemory => WaitCause::Other,
+            Self::Kernel | Self::Call => WaitCause::FileIo,
+        }
+    }
+}
+
 fn is_unsymbolized(frame: &Frame) -> bool {
     matches!(frame.symbolization, Symbolization::Address(_))
 }
@@ -259,6 +342,7 @@ fn has_callers(profile: &Profile, patterns: &[&str], callers: &[FrameId]) -> boo
 struct FrameRules {
     primitives: Vec<Option<&'static Primitive>>,
     rules: Vec<Vec<&'static Rule>>,
+    files: Vec<Option<FileEvidence>>,
 }
 
 impl FrameRules {
@@ -271,6 +355,7 @@ impl FrameRules {
             rules: names()
                 .map(|name| RULES.iter().filter(|rule| matches(rule.frames[0], name)).collect())
                 .collect(),
+            files: profile.frames().map(|frame| FileEvidence::of(frame, function(profile, frame))).collect(),
         }
     }
 }

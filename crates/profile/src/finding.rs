@@ -30,6 +30,12 @@ pub enum FindingKind {
     LockConvoy,
     /// Threads wait for locks that no thread releases.
     Deadlock,
+    /// Threads wait for a lock that its owner holds for seconds.
+    HeldLock,
+    /// Threads wait for room in a queue.
+    FullQueue,
+    /// The thread that executes finalizers is in one of them all the time.
+    BlockedFinalizer,
     /// Threads wait for garbage collections.
     GcSuspension,
     /// Threads wait for the responses of another service.
@@ -70,6 +76,9 @@ impl FindingKind {
         Self::PoolStarvation,
         Self::LockConvoy,
         Self::Deadlock,
+        Self::HeldLock,
+        Self::FullQueue,
+        Self::BlockedFinalizer,
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,

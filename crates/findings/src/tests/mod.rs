@@ -1,11 +1,15 @@
 //! Tests of causes and findings.
 
 mod busy;
+mod causes;
 mod cpu;
+mod crowd;
 mod deadlock;
+mod held_lock;
 mod main_loops;
 mod pool;
 mod runtime;
+mod runtime_helpers;
 mod services;
 mod stacks;
 mod views;
@@ -117,6 +121,7 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
         "--" => (name, FrameKind::Label),
         _ if name.starts_with('~') => (name, FrameKind::Label),
         _ if name.contains('!') => (name, FrameKind::Jit),
+        _ if module == "[kernel]" => (name, FrameKind::Kernel),
         _ => match (name.strip_prefix("jit "), name.strip_suffix("_[k]")) {
             (Some(name), _) => (name, FrameKind::Jit),
             (_, Some(name)) => (name, FrameKind::Kernel),

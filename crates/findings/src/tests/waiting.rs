@@ -159,6 +159,28 @@ fn a_slow_service_needs_threads_queue_and_share() {
     assert_eq!((for_seconds(6), for_seconds(7)), (vec![], vec![FindingKind::SlowDownstream]));
 }
 
+/// Frames do not show whether a socket that a worker of the pool reads is that of a client or of a service.
+#[test]
+fn a_service_is_blamed_only_for_the_sockets_of_its_clients() {
+    let remedy = |folded: String| {
+        let mut threads = Threads::wall();
+        threads.add(8, ThreadState::Blocked, &folded);
+        let findings = threads.findings();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        assert_eq!(finding.kind, FindingKind::SlowDownstream);
+        finding.remedy.clone()
+    };
+    let read_line = "shop!Shop.Chat.Serve();System.Private.CoreLib!System.IO.StreamReader.ReadLine()";
+    let receive = "System.Net.Sockets!System.Net.Sockets.Socket.Receive(byte[]);tcp_recvmsg";
+    assert!(
+        remedy(format!("{POOL_ROOT};{read_line};{receive}")).starts_with("receive and send asynchronously")
+    );
+    let send = "shop!Shop.Prices.Get();System.Net.Http!System.Net.Http.HttpClient.Send(HttpRequestMessage)";
+    for root in ["start_thread@libc.so.6", POOL_ROOT] {
+        assert!(remedy(format!("{root};{send};{receive}")).starts_with("examine the service that it calls"));
+    }
+}
+
 /// A server with a thread for each connection: most wait for the next request of their client.
 #[test]
 fn threads_that_wait_for_requests_are_no_finding() {

@@ -145,6 +145,9 @@ codes! {
         FullCollections = 17,
         Deadlock = 18,
         BusyThread = 20,
+        HeldLock = 19,
+        FullQueue = 21,
+        BlockedFinalizer = 22,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
