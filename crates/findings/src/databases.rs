@@ -1,6 +1,6 @@
 //! Findings on threads of databases that wait for transactions: for their locks, and for their commits on a disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{Finding, FindingKind, FrameId, Profile, Sample, Stack, sum};
 
@@ -55,18 +55,20 @@ pub(crate) struct GroupCommit<'a> {
 }
 
 impl<'a> GroupCommit<'a> {
-    /// The group commit of the function that synchronizes most, if other threads wait in it.
+    /// The group commit of the function that synchronizes most. Where one thread alone synchronizes, it owns a lock meanwhile.
     pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
         let profile = samples.profile;
-        let mut functions = BTreeMap::<&str, u64>::new();
+        let mut functions = BTreeMap::<&str, (u64, BTreeSet<u32>)>::new();
         let is_sync = |sample: &Sample| samples.marks.synchronizations.contains(sample);
         for (sample, _) in samples.samples.iter().filter(|(sample, _)| is_sync(sample)) {
             if let Some(caller) = caller_of_synchronization(profile, profile.stack(sample.stack)) {
-                sum::add(functions.entry(caller).or_default(), sample.value);
+                let (value, leaders) = functions.entry(caller).or_default();
+                sum::add(value, sample.value);
+                leaders.insert(samples.tid(sample));
             }
         }
-        let (function, _) = functions.into_iter().max_by_key(|(_, value)| *value)?;
-        Some(Self { function })
+        let (function, (_, leaders)) = functions.into_iter().max_by_key(|(_, (value, _))| *value)?;
+        (leaders.len() > 1).then_some(Self { function })
     }
 
     /// Whether a thread waits for the commit of another one.

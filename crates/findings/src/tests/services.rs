@@ -125,12 +125,20 @@ fn a_server_without_names_of_its_lock_waits_for_rows_below_its_handler() {
     assert_eq!(kinds(&stack("pthread_cond_wait")), []);
 }
 
-/// `waiting` of six processes wait until another one has synchronized the log; the last one synchronizes.
+/// `waiting` of six processes wait until another one has synchronized the log: for a while one of them, then the last one.
 fn commit(waiting: u32, ticks: u64) -> Vec<String> {
     let mut threads = Threads::wall();
     let follower = format!("{MAIN};XLogFlush;LWLockAcquireOrWait;PGSemaphoreLock;sem_wait@libc.so.6");
     let leader = format!("{MAIN};XLogFlush;[postgres+0x1];fdatasync@libc.so.6");
-    add_processes(&mut threads, "postgres", waiting, ticks, ThreadState::Blocked, &follower);
+    add_processes(&mut threads, "postgres", waiting - 1, ticks, ThreadState::Blocked, &follower);
+    let first = threads.next_tid;
+    threads.process = threads.builder.process(first, "postgres");
+    let parts = [
+        (0, ticks - 10, Some(ThreadState::Blocked), &*follower),
+        (ticks / 10, 10, Some(ThreadState::Disk), &leader),
+        (ticks / 10 + 1, 100 - ticks, Some(ThreadState::OnCpu), WORK),
+    ];
+    threads.add_thread("postgres", &parts);
     add_processes(&mut threads, "postgres", 1, ticks, ThreadState::Disk, &leader);
     add_processes(&mut threads, "postgres", 5 - waiting, 0, ThreadState::Blocked, &follower);
     threads.findings().iter().map(ToString::to_string).collect()
@@ -141,7 +149,7 @@ fn a_group_commit_waits_for_the_disk_and_not_for_a_lock() {
     assert_eq!(
         commit(5, 80),
         [
-            "6 processes (postgres): 4.0 of 6 threads at a time wait in XLogFlush until another one has synchronized a file \
+            "6 processes (postgres): 3.9 of 6 threads at a time wait in XLogFlush until another one has synchronized a file \
           (80 % of the time of threads with work): commit less often, or use a disk that synchronizes faster"
         ]
     );
