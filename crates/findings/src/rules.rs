@@ -5,8 +5,8 @@
 
 use self::Strength::{Default, Final, Yields};
 use crate::WaitCause::{
-    self, ConditionVariable, FileIo, FullQueue, GcSuspension, Idle, Lock, Other, PageFault, Semaphore, Sleep,
-    SocketIo, SyncOverAsync,
+    self, ChildProcess, ConditionVariable, FileIo, FullQueue, GcSuspension, Idle, Lock, Other, PageFault,
+    Semaphore, Sleep, SocketIo, SyncOverAsync,
 };
 
 /// A rule over the functions of the kernel and of libc in which threads wait.
@@ -243,8 +243,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
     // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
-    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.T*Take*"]),
-    rule(Idle, &["*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Take*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Take*"]),
+    rule(Idle, &["*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["*BlockingCollection*>.Take*"]),
+    rule(Idle, &["*BlockingCollection*].Take*"]),
     rule(Idle, &["*BlockingCollection*.GetConsumingEnumerable*"]),
     // The main thread, for the end of the host.
     rule(
@@ -323,10 +327,25 @@ pub(crate) const RULES: &[Rule] = &[
     rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
     rule(ConditionVariable, &["ThreadNative*Sleep*", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
-    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.*Add*"]),
-    rule(FullQueue, &["*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Add*"]),
+    rule(FullQueue, &["*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["*BlockingCollection*].Add*"]),
     rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
     rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.Acquire*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.UpgradeTo*"]),
+    // A loop in parallel waits for its part that other threads execute.
+    rule(
+        ConditionVariable,
+        &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Threading.Tasks.Parallel.*"],
+    ),
+    rule(ConditionVariable, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Linq.Parallel.*"]),
+    rule(ChildProcess, &["System.Diagnostics.Process.WaitForExit*"]),
+    rule(ChildProcess, &["System.Diagnostics.ProcessWaitState.WaitForExit*"]),
+    rule(Idle, &["System.Net.HttpListener.GetContext*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),

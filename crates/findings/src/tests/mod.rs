@@ -1,6 +1,7 @@
 //! Tests of causes and findings.
 
 mod causes;
+mod corelib;
 mod cpu;
 mod crowd;
 mod deadlock;
