@@ -7,8 +7,8 @@ use crate::{
     frames::{function, own_frames},
     pattern::matches_any,
     rules::{
-        CLIENTS, COLLECTION_REQUESTS, CONSOLE_LOGGERS, DYNAMIC_METHODS, FINALIZER_WAITS, FINALIZERS,
-        POOL_WORKERS,
+        CLIENTS, COLLECTION_REQUESTS, CONSOLE_LOGGERS, DYNAMIC_METHODS, FILE_LOCKS, FINALIZER_WAITS,
+        FINALIZERS, POOL_WORKERS,
     },
     runtime::EventCauses,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Marks {
     pub(crate) pool_workers: StackSet,
     /// Stacks of clients of other services.
     pub(crate) clients: StackSet,
+    /// Stacks of threads that wait for the lock of a file, as `flock` takes it.
+    pub(crate) file_locks: StackSet,
     /// Stacks of threads that log to the console.
     pub(crate) console_loggers: StackSet,
     /// Stacks of threads that execute finalizers.
@@ -63,6 +65,7 @@ impl Marks {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
             clients: StackSet::with_function(profile, CLIENTS),
+            file_locks: StackSet::with_function(profile, FILE_LOCKS),
             console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
             finalizers: StackSet::with_function(profile, FINALIZERS),
             finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),

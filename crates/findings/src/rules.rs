@@ -463,6 +463,10 @@ pub(crate) const RETHROWS: &[&str] = &[
     "System.Threading.Tasks.Task.ThrowIfExceptional*",
 ];
 
+/// Frames of threads that wait for the lock of a file.
+pub(crate) const FILE_LOCKS: &[&str] =
+    &["flock", "__GI___flock", "lockf*", "locks_lock_inode_wait", "fcntl_setlk*", "do_lock_file_wait"];
+
 /// Frames of threads that log to the console of .NET.
 pub(crate) const CONSOLE_LOGGERS: &[&str] =
     &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"];
