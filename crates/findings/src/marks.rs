@@ -8,8 +8,9 @@ use crate::{
     frames::{function, own_frames},
     pattern::matches_any,
     rules::{
-        CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FINALIZER_WAITS,
-        FINALIZERS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS, TRANSACTION_LOCK_RULES,
+        CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FILE_LOCKS,
+        FINALIZER_WAITS, FINALIZERS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
+        TRANSACTION_LOCK_RULES,
     },
     runtime::EventCauses,
 };
@@ -51,6 +52,8 @@ pub(crate) struct Marks {
     pub(crate) synchronizations: StackSet,
     /// Stacks of waits for the global interpreter lock of Python.
     pub(crate) gil: StackSet,
+    /// Stacks of threads that wait for the lock of a file, as `flock` takes it.
+    pub(crate) file_locks: StackSet,
     /// Stacks of threads that log to the console.
     pub(crate) console_loggers: StackSet,
     /// Stacks of threads that execute finalizers.
@@ -82,6 +85,7 @@ impl Marks {
             synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
             gil: StackSet(waits.stacks_of_rules(GIL_RULES)),
             has_states: profile.samples().iter().any(|sample| sample.state.is_some()),
+            file_locks: StackSet::with_function(profile, FILE_LOCKS),
             console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
             finalizers: StackSet::with_function(profile, FINALIZERS),
             finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),

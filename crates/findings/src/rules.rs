@@ -6,8 +6,8 @@
 
 use crate::{
     WaitCause::{
-        self, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, Other, Semaphore, Sleep, SocketIo,
-        SyncOverAsync,
+        self, ChildProcess, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, Other, Semaphore, Sleep,
+        SocketIo, SyncOverAsync,
     },
     primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
@@ -93,8 +93,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
     // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
-    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.T*Take*"]),
-    rule(Idle, &["*BlockingCollection*.T*Take*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Take*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Take*"]),
+    rule(Idle, &["*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["*BlockingCollection*>.Take*"]),
+    rule(Idle, &["*BlockingCollection*].Take*"]),
     rule(Idle, &["*BlockingCollection*.GetConsumingEnumerable*"]),
     // The main thread, for the end of the host.
     rule(
@@ -173,10 +177,25 @@ pub(crate) const RULES: &[Rule] = &[
     rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
     rule(ConditionVariable, &["ThreadNative*Sleep*", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
-    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.*Add*"]),
-    rule(FullQueue, &["*BlockingCollection*.*Add*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Add*"]),
+    rule(FullQueue, &["*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["*BlockingCollection*].Add*"]),
     rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
     rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.Acquire*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.UpgradeTo*"]),
+    // A loop in parallel waits for its part that other threads execute.
+    rule(
+        ConditionVariable,
+        &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Threading.Tasks.Parallel.*"],
+    ),
+    rule(ConditionVariable, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Linq.Parallel.*"]),
+    rule(ChildProcess, &["System.Diagnostics.Process.WaitForExit*"]),
+    rule(ChildProcess, &["System.Diagnostics.ProcessWaitState.WaitForExit*"]),
+    rule(Idle, &["System.Net.HttpListener.GetContext*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
@@ -328,6 +347,10 @@ pub(crate) const RETHROWS: &[&str] = &[
     "System.Runtime.CompilerServices.*TaskAwaiter*.ThrowForNonSuccess*",
     "System.Threading.Tasks.Task.ThrowIfExceptional*",
 ];
+
+/// Frames of threads that wait for the lock of a file.
+pub(crate) const FILE_LOCKS: &[&str] =
+    &["flock", "__GI___flock", "lockf*", "locks_lock_inode_wait", "fcntl_setlk*", "do_lock_file_wait"];
 
 /// Frames of threads that log to the console of .NET.
 pub(crate) const CONSOLE_LOGGERS: &[&str] =

@@ -87,9 +87,11 @@ fn find<'a>(
     }
     // The program's entry method starts threads and waits for their end.
     let mut without_entry = outermost_first().skip(usize::from(is_main));
+    // Threads that wait in several methods of a type can wait for each other.
+    let is_one_method = methods.len() == 1;
     let types: BTreeSet<_> = methods.iter().filter_map(|method| declaring_type(method)).collect();
     let is_of_type = |method: &&&str| declaring_type(method).is_some_and(|found| types.contains(found));
-    if let Some(method) = without_entry.find(is_of_type) {
+    if let Some(method) = without_entry.find(is_of_type).filter(|_| is_one_method) {
         let may_hold = !time.waits_on_condition(profile);
         return may_hold
             .then_some((Relation::SameType, Owner { tid, comm, method, innermost, activity, percent }));

@@ -92,6 +92,10 @@ impl<'a> LockWait<'a> {
     /// The wait with these samples; `None` where it ends before the measurement, as it does where the thread ends.
     fn of(samples: &ProcessSamples<'a>, tid: u32, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
         let (first, _) = of_wait.first()?;
+        // Another process can own the lock of a file.
+        if samples.marks.file_locks.contains(first) {
+            return None;
+        }
         let value = sum::of(of_wait.iter().map(|(sample, _)| sample.value));
         let waited_ns = value.saturating_mul(samples.profile.event(samples.event).unit_ns()?);
         let lasts = first.time_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);

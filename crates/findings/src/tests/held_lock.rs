@@ -93,6 +93,31 @@ fn an_owner_in_a_method_of_the_same_type_is_likely() {
     }
 }
 
+/// Threads in two methods can wait for each other, whatever other methods of their type do.
+#[test]
+fn threads_in_two_methods_do_not_make_a_thread_of_their_type_the_owner() {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, MAIN);
+    for method in ["Debit", "Credit"] {
+        threads.add(1, ThreadState::Blocked, &format!("{ROOT};shop!Shop.Bank.{method}();{ENTER}"));
+    }
+    threads.add(1, ThreadState::OnCpu, &format!("{ROOT};shop!Shop.Bank.Report()"));
+    let finding = only(threads);
+    assert_eq!(
+        finding.evidence,
+        "2 threads wait for locks in Shop.Bank.Credit (thread 9) and Shop.Bank.Debit (thread 8), and none gets one in the \
+         last 10.0 s; they wait for each other, or for a thread that can be in Shop.Bank.Report (100 % on a CPU), thread 10 \
+         (worker)"
+    );
+}
+
+#[test]
+fn threads_that_wait_for_the_lock_of_a_file_are_no_deadlock() {
+    let mut threads = Threads::wall();
+    threads.add(2, ThreadState::Blocked, "main;update;flock@libc.so.6;locks_lock_inode_wait@[kernel]");
+    assert_eq!(threads.kinds(), []);
+}
+
 #[test]
 fn a_thread_without_a_relation_to_the_lock_can_be_its_owner_if_it_proceeds() {
     for (state, owner, activity) in [

@@ -2,6 +2,7 @@
 
 mod busy;
 mod causes;
+mod corelib;
 mod cpu;
 mod crowd;
 mod deadlock;
