@@ -53,6 +53,8 @@ pub(crate) fn transaction_locks<'a>(samples: &ProcessSamples<'a>) -> Option<Foun
 pub(crate) struct GroupCommit<'a> {
     /// The function that synchronizes.
     function: &'a str,
+    /// By stack: whether it has the function.
+    stacks: Vec<bool>,
 }
 
 impl<'a> GroupCommit<'a> {
@@ -69,18 +71,13 @@ impl<'a> GroupCommit<'a> {
             }
         }
         let (function, (_, leaders)) = functions.into_iter().max_by_key(|(_, (value, _))| *value)?;
-        (leaders.len() > 1).then_some(Self { function })
+        (leaders.len() > 1).then(|| Self { function, stacks: stacks_with(profile, function) })
     }
 
     /// Whether a thread waits for the commit of another one.
     pub(crate) fn has(&self, samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
-        if samples.marks.pending_commits.contains(sample) {
-            return true;
-        }
-        let profile = samples.profile;
-        let is_function = |name: &str| name.split('(').next() == Some(self.function);
-        let mut own = own_frames(profile, profile.stack(sample.stack)).iter();
-        own.any(|id| is_function(function(profile, profile.frame(*id))))
+        samples.marks.pending_commits.contains(sample)
+            || self.stacks.get(sample.stack.index()).copied().unwrap_or_default()
     }
 
     pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
@@ -113,4 +110,12 @@ fn caller_of_synchronization<'a>(profile: &'a Profile, stack: &Stack) -> Option<
     let is_sync = |id: &FrameId| matches_any(SYNCHRONIZATIONS, function(profile, profile.frame(*id)));
     let outermost = own.iter().rposition(is_sync)?;
     own[outermost + 1..].iter().find_map(|id| application_name(profile, profile.frame(*id)))
+}
+
+/// Whether each stack has a function, in the order of the stacks.
+fn stacks_with(profile: &Profile, name: &str) -> Vec<bool> {
+    let frames: Vec<_> =
+        profile.frames().map(|frame| application_name(profile, frame) == Some(name)).collect();
+    let has_function = |stack: &Stack| own_frames(profile, stack).iter().any(|id| frames[id.index()]);
+    profile.stacks().map(has_function).collect()
 }

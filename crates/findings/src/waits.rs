@@ -246,7 +246,7 @@ impl<'a> OwnFrames<'a> {
 
     /// Whether a function that does work is among the callers from an index on.
     fn has_work(&self, from: usize) -> bool {
-        self.ids[from..].iter().any(|id| is_work(self.profile, self.frame(*id)))
+        self.ids[from..].iter().any(|id| self.rules.works[id.index()])
     }
 
     /// Whether a thread that sleeps can do so within its work. Names of methods do not show a main loop.
@@ -343,6 +343,8 @@ struct FrameRules {
     primitives: Vec<Option<&'static Primitive>>,
     rules: Vec<Vec<&'static Rule>>,
     files: Vec<Option<FileEvidence>>,
+    /// Whether the function does work.
+    works: Vec<bool>,
 }
 
 impl FrameRules {
@@ -356,6 +358,7 @@ impl FrameRules {
                 .map(|name| RULES.iter().filter(|rule| matches(rule.frames[0], name)).collect())
                 .collect(),
             files: profile.frames().map(|frame| FileEvidence::of(frame, function(profile, frame))).collect(),
+            works: profile.frames().map(|frame| is_work(profile, frame)).collect(),
         }
     }
 }
