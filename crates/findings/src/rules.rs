@@ -5,8 +5,8 @@
 
 use self::Strength::{Default, Final, Yields};
 use crate::WaitCause::{
-    self, ChildProcess, ConditionVariable, FileIo, FullQueue, GcSuspension, Idle, Lock, Other, PageFault,
-    Semaphore, Sleep, SocketIo, SyncOverAsync,
+    self, ChildProcess, ConditionVariable, Connection, FileIo, FullQueue, GcSuspension, Idle, Lock, Other,
+    PageFault, Semaphore, Sleep, SocketIo, SyncOverAsync,
 };
 
 /// A rule over the functions of the kernel and of libc in which threads wait.
@@ -334,9 +334,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule(FullQueue, &["*BlockingCollection*>.Add*"]),
     rule(FullQueue, &["*BlockingCollection*].Add*"]),
     rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
+    rule(Connection, &["System.Threading.SemaphoreSlim.Wait*", "MySqlConnector.Core.ConnectionPool.*"]),
     rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
     rule(Lock, &["System.Threading.ReaderWriterLock.Acquire*"]),
     rule(Lock, &["System.Threading.ReaderWriterLock.UpgradeTo*"]),
+    // Pools of connections, while all are in use.
+    rule(
+        Connection,
+        &[
+            "System.Threading.Tasks.Task.SpinThenBlockingWait*",
+            "*.WaitWithCancellation*",
+            "System.Net.Http.HttpConnectionPool.*",
+        ],
+    ),
+    rule(Connection, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "Npgsql.PoolingDataSource.*"]),
+    rule(Connection, &["System.Threading.WaitHandle.Wait*", "*.ProviderBase.DbConnectionPool.*"]),
     // A loop in parallel waits for its part that other threads execute.
     rule(
         ConditionVariable,

@@ -147,6 +147,7 @@ codes! {
         HeldLock = 19,
         FullQueue = 21,
         BlockedFinalizer = 22,
+        ConnectionLimit = 23,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
