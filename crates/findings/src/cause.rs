@@ -32,6 +32,8 @@ pub enum WaitCause {
     FullQueue,
     /// A semaphore that limits how many threads proceed.
     Semaphore,
+    /// A connection of a pool of clients, which has a limit.
+    Connection,
     /// The lock of the memory map of its process, which `mmap`, `munmap` and page faults take.
     MemoryMap,
     /// The lock of a file or a directory, which writes and changes take.
@@ -60,6 +62,7 @@ impl WaitCause {
         Self::CpuQuota,
         Self::FullQueue,
         Self::Semaphore,
+        Self::Connection,
         Self::MemoryMap,
         Self::FileLock,
         Self::ChildProcess,
@@ -84,6 +87,7 @@ impl fmt::Display for WaitCause {
             Self::CpuQuota => "CPU quota",
             Self::FullQueue => "full queue",
             Self::Semaphore => "semaphore",
+            Self::Connection => "connection",
             Self::MemoryMap => "memory map",
             Self::FileLock => "file lock",
             Self::ChildProcess => "child process",

@@ -74,6 +74,7 @@ pub(crate) const WAITING_FUNCTIONS: &[(WaitCause, &[&str])] = &[
             "do_truncate",
             "vfs_fallocate",
             "open_last_lookups*",
+            "path_openat",
             "do_unlinkat",
             "filename_create",
             "lock_rename",

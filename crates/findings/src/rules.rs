@@ -6,8 +6,8 @@
 
 use crate::{
     WaitCause::{
-        self, ChildProcess, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, Other, Semaphore, Sleep,
-        SocketIo, SyncOverAsync,
+        self, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock, Other,
+        Semaphore, Sleep, SocketIo, SyncOverAsync,
     },
     primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
@@ -184,9 +184,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule(FullQueue, &["*BlockingCollection*>.Add*"]),
     rule(FullQueue, &["*BlockingCollection*].Add*"]),
     rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
+    rule(Connection, &["System.Threading.SemaphoreSlim.Wait*", "MySqlConnector.Core.ConnectionPool.*"]),
     rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
     rule(Lock, &["System.Threading.ReaderWriterLock.Acquire*"]),
     rule(Lock, &["System.Threading.ReaderWriterLock.UpgradeTo*"]),
+    // Pools of connections, while all are in use.
+    rule(
+        Connection,
+        &[
+            "System.Threading.Tasks.Task.SpinThenBlockingWait*",
+            "*.WaitWithCancellation*",
+            "System.Net.Http.HttpConnectionPool.*",
+        ],
+    ),
+    rule(Connection, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "Npgsql.PoolingDataSource.*"]),
+    rule(Connection, &["System.Threading.WaitHandle.Wait*", "*.ProviderBase.DbConnectionPool.*"]),
     // A loop in parallel waits for its part that other threads execute.
     rule(
         ConditionVariable,

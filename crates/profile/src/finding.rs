@@ -34,6 +34,8 @@ pub enum FindingKind {
     HeldLock,
     /// Threads wait for room in a queue.
     FullQueue,
+    /// Threads wait for a connection of a pool that has a limit.
+    ConnectionLimit,
     /// The thread that executes finalizers is in one of them all the time.
     BlockedFinalizer,
     /// Threads wait for garbage collections.
@@ -78,6 +80,7 @@ impl FindingKind {
         Self::Deadlock,
         Self::HeldLock,
         Self::FullQueue,
+        Self::ConnectionLimit,
         Self::BlockedFinalizer,
         Self::GcSuspension,
         Self::SlowDownstream,

@@ -76,7 +76,7 @@ pub(super) fn findings<'a>(
     stuck: Option<&StuckThreads<'_>>,
     commit: Option<&GroupCommit<'_>>,
 ) -> Vec<Found<'a>> {
-    let finders = [memory_map, file_lock, full_queue, interpreter_lock];
+    let finders = [memory_map, file_lock, full_queue, connections, interpreter_lock];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
     findings.extend(lock(samples, stuck, commit));
     findings
@@ -158,6 +158,21 @@ fn file_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     );
     let remedy = "write to a file from one thread, or to one file for each thread".to_owned();
     Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
+}
+
+fn connections<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+    let crowd = Crowd::with_cause(samples, WaitCause::Connection);
+    if !crowd.is_large(MIN_LOCK_PERCENT) {
+        return None;
+    }
+    let evidence = format!(
+        "{}{}",
+        crowd.text("wait for a connection, as all that the limit of their pool allows are in use"),
+        crowd.method_after(", most below ")
+    );
+    let remedy = "raise the limit, as MaxConnectionsPerServer or Max Pool Size, or hold connections for a shorter time";
+    let found = samples.finding(FindingKind::ConnectionLimit, &evidence, remedy.to_owned(), crowd.value);
+    Some(found.below(crowd.method))
 }
 
 fn full_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {

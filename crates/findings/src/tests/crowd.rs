@@ -121,6 +121,24 @@ fn consumers_without_an_item_are_idle() {
     }
 }
 
+#[test]
+fn threads_that_wait_for_a_connection_of_a_pool_are_found() {
+    let send = "main;shop!Shop.Prices.Fetch();System.Net.Http!System.Net.Http.HttpClient.Send(HttpRequestMessage);\
+                System.Net.Http!System.Net.Http.HttpConnectionPool.SendWithVersionDetectionAndRetryAsync(HttpRequestMessage);\
+                System.Net.Http!System.Threading.Tasks.TaskCompletionSourceWithCancellation<T>.WaitWithCancellation(CancellationToken);\
+                System.Private.CoreLib!System.Threading.Tasks.Task.InternalWaitCore(int,CancellationToken);\
+                System.Private.CoreLib!System.Threading.Tasks.Task.SpinThenBlockingWait(int,CancellationToken);\
+                pthread_cond_wait@libc.so.6";
+    let finding = only(crowd(75, ThreadState::Blocked, send));
+    assert_eq!(finding.kind, FindingKind::ConnectionLimit);
+    assert_eq!(
+        finding.evidence,
+        "6.0 of 8 threads at a time wait for a connection, as all that the limit of their pool allows are in use (75 % of the time \
+         of threads with work), most below Shop.Prices.Fetch"
+    );
+    assert_eq!(crowd(19, ThreadState::Blocked, send).kinds(), []);
+}
+
 /// The names of the methods of a runtime can be unknown.
 #[test]
 fn locks_without_a_method_are_a_convoy() {

@@ -148,6 +148,7 @@ codes! {
         HeldLock = 19,
         FullQueue = 21,
         BlockedFinalizer = 22,
+        ConnectionLimit = 23,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
