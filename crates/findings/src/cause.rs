@@ -28,6 +28,20 @@ pub enum WaitCause {
     RunQueue,
     /// The next period of the CPU quota of its cgroup.
     CpuQuota,
+    /// Room in a queue that is full.
+    FullQueue,
+    /// A semaphore that limits how many threads proceed.
+    Semaphore,
+    /// A connection of a pool of clients, which has a limit.
+    Connection,
+    /// The lock of the memory map of its process, which `mmap`, `munmap` and page faults take.
+    MemoryMap,
+    /// The lock of a file or a directory, which writes and changes take.
+    FileLock,
+    /// A child process, until it executes a program or ends.
+    ChildProcess,
+    /// A grace period of the kernel (RCU).
+    GracePeriod,
     /// No rule matches.
     Other,
 }
@@ -46,6 +60,13 @@ impl WaitCause {
         Self::PageFault,
         Self::RunQueue,
         Self::CpuQuota,
+        Self::FullQueue,
+        Self::Semaphore,
+        Self::Connection,
+        Self::MemoryMap,
+        Self::FileLock,
+        Self::ChildProcess,
+        Self::GracePeriod,
         Self::Other,
     ];
 }
@@ -64,6 +85,13 @@ impl fmt::Display for WaitCause {
             Self::PageFault => "page fault",
             Self::RunQueue => "run queue",
             Self::CpuQuota => "CPU quota",
+            Self::FullQueue => "full queue",
+            Self::Semaphore => "semaphore",
+            Self::Connection => "connection",
+            Self::MemoryMap => "memory map",
+            Self::FileLock => "file lock",
+            Self::ChildProcess => "child process",
+            Self::GracePeriod => "grace period",
             Self::Other => "other",
         })
     }

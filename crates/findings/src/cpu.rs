@@ -1,19 +1,26 @@
 //! Findings on CPU time that is not the work of the application.
 
-use profiler_profile::{Finding, Sample, Sampling, ThreadState, sum};
+use profiler_profile::{FindingKind, Sample, Sampling, ThreadState, sum};
 
 use crate::{
     cpu_rules::CpuRule,
-    marks::StackSet,
+    found::Found,
+    marks::{Marks, StackSet},
     pattern::matches_any,
-    process::{ProcessSamples, percent},
+    process::{ProcessSamples, heaviest, percent},
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
 const MIN_SAMPLES: u64 = 100;
 
+/// The least number of CPUs that an activity takes, on average. Less is a small part of a machine: the first seconds of a
+/// program, or one that does nothing else.
+const MIN_CPUS: f64 = 0.25;
+/// The least share of the samples with a method, and of a thread, that names it.
+const MIN_PART_PERCENT: f64 = 50.0;
+
 /// The findings on the CPU time of a process, for events at a frequency.
-pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
     if !matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_)) {
         return Vec::new();
     }
@@ -35,23 +42,90 @@ fn on_cpu<'a>(samples: &ProcessSamples<'a>) -> Vec<&'a Sample> {
     samples.samples.iter().map(|(sample, _)| *sample).filter(runs).collect()
 }
 
-fn find(
+fn find<'a>(
     rule: &CpuRule,
     stacks: &StackSet,
-    samples: &ProcessSamples<'_>,
+    samples: &ProcessSamples<'a>,
     on_cpu: &[&Sample],
     total: u64,
-) -> Option<Finding> {
+) -> Option<Found<'a>> {
     let profile = samples.profile;
-    let is_match = |sample: &&&Sample| {
+    let is_match = |sample: &&Sample| {
         let thread = profile.string(profile.thread(sample.thread).comm);
         stacks.contains(sample) || matches_any(rule.threads, thread)
     };
-    let value = sum::of(on_cpu.iter().filter(is_match).map(|sample| sample.value));
+    let matching: Vec<_> = on_cpu.iter().copied().filter(is_match).collect();
+    let value = sum::of(matching.iter().map(|sample| sample.value));
     let share = percent(value, total);
-    if share < rule.min_percent {
+    if share < rule.min_percent || samples.average_threads(value, usize::MAX) < MIN_CPUS {
         return None;
     }
-    let evidence = format!("{share:.0} % of the CPU time {}", rule.activity);
-    Some(samples.finding(rule.kind, &evidence, rule.remedy.to_owned(), value))
+    let Cause { details, remedy, method } = Cause::of(rule, samples, &matching, value);
+    let evidence = format!("{share:.0} % of the CPU time {}{details}", rule.activity);
+    Some(samples.finding(rule.kind, &evidence, remedy, value).below(method))
+}
+
+/// What samples and events say beyond the rule.
+struct Cause<'a> {
+    details: String,
+    remedy: String,
+    method: Option<&'a str>,
+}
+
+impl<'a> Cause<'a> {
+    fn of(rule: &CpuRule, samples: &ProcessSamples<'a>, matching: &[&Sample], value: u64) -> Self {
+        let Marks { event_causes, collection_requests, dynamic_methods, .. } = samples.marks;
+        let is_most_of = |stacks: &StackSet| {
+            let of_set = matching.iter().filter(|sample| stacks.contains(sample));
+            2 * sum::of(of_set.map(|sample| sample.value)) > value
+        };
+        let process = samples.process;
+        let site = || main_method(samples, matching);
+        let below =
+            |method: Option<&str>| method.map(|method| format!(" below {method}")).unwrap_or_default();
+        match rule.kind {
+            FindingKind::Compilation
+                if is_most_of(dynamic_methods)
+                    || event_causes.compiles_dynamic_methods.contains(&process) =>
+            {
+                let method = site();
+                let details = format!("; most are dynamic methods, compiled{}", below(method));
+                Self { details, remedy: "compile once, and cache the compiled delegate".to_owned(), method }
+            }
+            FindingKind::GarbageCollection
+                if is_most_of(collection_requests)
+                    || event_causes.requests_collections.contains(&process) =>
+            {
+                let method = samples.main_site(|sample, _| collection_requests.contains(sample));
+                let details = format!(", requested by GC.Collect{}", below(method));
+                let remedy = "do not call GC.Collect: the runtime collects when it has to".to_owned();
+                Self { details, remedy, method }
+            }
+            FindingKind::Spinning => {
+                let method = site();
+                let details = format!("{}{}", below(method), main_thread(samples, matching));
+                Self { details, remedy: rule.remedy.to_owned(), method }
+            }
+            _ => Self { details: String::new(), remedy: rule.remedy.to_owned(), method: None },
+        }
+    }
+}
+
+/// The method of the application in most samples that have one.
+fn main_method<'a>(samples: &ProcessSamples<'a>, matching: &[&Sample]) -> Option<&'a str> {
+    let methods = matching.iter().filter_map(|sample| Some((samples.method(sample)?, sample.value)));
+    let (method, value, total) = heaviest(methods)?;
+    (percent(value, total) >= MIN_PART_PERCENT).then_some(method)
+}
+
+/// The thread with most of the samples: ` in thread 12 (spinner)`; empty where there is none.
+fn main_thread(samples: &ProcessSamples<'_>, matching: &[&Sample]) -> String {
+    let threads = matching.iter().map(|sample| (sample.thread, sample.value));
+    match heaviest(threads) {
+        Some((thread, value, total)) if percent(value, total) >= MIN_PART_PERCENT => {
+            let thread = samples.profile.thread(thread);
+            format!(" in thread {} ({})", thread.tid, samples.profile.string(thread.comm))
+        }
+        _ => String::new(),
+    }
 }

@@ -4,7 +4,10 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization}
 
 use crate::{
     pattern::matches_any,
-    rules::{FRAMEWORKS, RUNTIME_FUNCTIONS, RUNTIME_MODULES},
+    rules::{
+        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, LOCK_WRAPPERS, PLUMBING, RUNTIME_FUNCTIONS,
+        RUNTIME_MODULES, STUBS,
+    },
 };
 
 /// The name of a function without the assembly of managed methods.
@@ -29,25 +32,73 @@ pub(crate) fn is_managed(frame: &Frame) -> bool {
 ///
 /// In a stack with managed code, only methods count: native code below them belongs to the runtime.
 pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
-    let frames = || own_frames(profile, stack).iter().map(|id| profile.frame(*id));
-    let has_managed = frames().any(is_managed);
-    let mut own = frames().filter(|frame| is_managed(frame) == has_managed);
-    own.find(|frame| is_application(profile, frame)).map(|frame| method(function(profile, frame)))
+    application_methods(profile, stack).next()
 }
 
-fn is_application(profile: &Profile, frame: &Frame) -> bool {
+/// The methods or functions of the application, leaf first.
+pub(crate) fn application_methods<'a>(profile: &'a Profile, stack: &Stack) -> impl Iterator<Item = &'a str> {
+    let own = own_frames(profile, stack);
+    application_frames(profile, stack).map(|index| name_of(profile, profile.frame(own[index])))
+}
+
+/// The function of the application that takes a lock, without those that take it for their callers.
+pub(crate) fn lock_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
+    application_methods(profile, stack).find(|method| !matches_any(LOCK_WRAPPERS, method))
+}
+
+/// The indices of the frames of the application among [`own_frames`], leaf first.
+pub(crate) fn application_frames(profile: &Profile, stack: &Stack) -> impl Iterator<Item = usize> {
+    let own = own_frames(profile, stack);
+    let has_managed = own.iter().any(|id| is_managed(profile.frame(*id)));
+    let is_own = move |id: &FrameId| {
+        let frame = profile.frame(*id);
+        is_managed(frame) == has_managed && application_name(profile, frame).is_some()
+    };
+    own.iter().enumerate().filter(move |(_, id)| is_own(id)).map(|(index, _)| index)
+}
+
+/// The name of a function of the application, as findings print it.
+pub(crate) fn application_name<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a str> {
+    let is_named = is_application(profile, frame) && !matches_any(PLUMBING, function(profile, frame));
+    is_named.then(|| name_of(profile, frame))
+}
+
+fn name_of<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
+    without_type(method(function(profile, frame)), frame)
+}
+
+/// A method of Java without the type of its result, which perf maps have: `Cart.get` of `void Cart.get`.
+fn without_type<'a>(method: &'a str, frame: &Frame) -> &'a str {
+    match method.rsplit_once(' ') {
+        Some((_, name)) if is_managed(frame) && !method.contains([':', '<', '/']) => name,
+        _ => method,
+    }
+}
+
+/// Whether native code is that of a runtime or of libc.
+pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
+        && (is_libc(profile, frame) || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
+}
+
+/// Whether native code is that of libc.
+pub(crate) fn is_libc(profile: &Profile, frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
+        && (matches_any(LIBC_MODULES, profile.module_name(frame.module))
+            || matches_any(RUNTIME_FUNCTIONS, profile.string(frame.name)))
+}
+
+pub(crate) fn is_application(profile: &Profile, frame: &Frame) -> bool {
     let name = profile.string(frame.name);
     if matches!(frame.symbolization, Symbolization::Address(_)) || name.starts_with('[') {
         return false;
     }
     match frame.kind {
-        FrameKind::Jit | FrameKind::Precompiled => {
-            assembly_and_method(name).0.is_none_or(|assembly| !matches_any(FRAMEWORKS, assembly))
-        }
-        FrameKind::Native | FrameKind::Inlined => {
-            !matches_any(RUNTIME_MODULES, profile.module_name(frame.module))
-                && !matches_any(RUNTIME_FUNCTIONS, name)
-        }
+        FrameKind::Jit | FrameKind::Precompiled => match assembly_and_method(name) {
+            (Some(assembly), _) => !matches_any(FRAMEWORKS, assembly),
+            (None, name) => !matches_any(STUBS, name) && !matches_any(JAVA_FRAMEWORKS, method(name)),
+        },
+        FrameKind::Native | FrameKind::Inlined => !is_runtime(profile, frame),
         _ => false,
     }
 }
@@ -68,10 +119,21 @@ fn method(name: &str) -> &str {
     }
 }
 
+/// The type of a method: `Shop.Cart` of `Shop.Cart.Get`, `shop::Cart` of `shop::Cart::get`.
+pub(crate) fn declaring_type(method: &str) -> Option<&str> {
+    let end = method.rfind("::").or_else(|| dots_from_end(method).next())?;
+    (end > 0).then(|| &method[..end])
+}
+
 /// A method with its type alone: `Cart.Get` of `Shop.Cart.Get`.
 pub(crate) fn short(method: &str) -> &str {
+    dots_from_end(method).nth(1).map_or(method, |at| &method[at + 1..])
+}
+
+/// The places of the dots between names, outside of type arguments, the last one first.
+fn dots_from_end(method: &str) -> impl Iterator<Item = usize> {
     let mut depth = 0_usize;
-    let mut dots = method.rmatch_indices(['.', '<', '>']).filter_map(|(at, separator)| {
+    method.rmatch_indices(['.', '<', '>']).filter_map(move |(at, separator)| {
         match separator {
             ">" => depth += 1,
             "<" => depth = depth.saturating_sub(1),
@@ -79,8 +141,7 @@ pub(crate) fn short(method: &str) -> &str {
             _ => {}
         }
         None
-    });
-    dots.nth(1).map_or(method, |at| &method[at + 1..])
+    })
 }
 
 #[cfg(test)]
@@ -100,6 +161,17 @@ mod tests {
             ("Shop.Cart<a.B>.Get<c.D>", "Cart<a.B>.Get<c.D>"),
         ] {
             assert_eq!(short(name), expected);
+        }
+        for (name, expected) in [
+            ("Shop.Cart.Get", Some("Shop.Cart")),
+            ("Cart.Get", Some("Cart")),
+            ("shop::Cart::get", Some("shop::Cart")),
+            ("Shop.Cart<a.B>.Get<c.D>", Some("Shop.Cart<a.B>")),
+            ("main", None),
+            ("", None),
+            (".a", None),
+        ] {
+            assert_eq!(declaring_type(name), expected, "{name}");
         }
     }
 }

@@ -6,22 +6,31 @@
 //! compiler, garbage collections that a runtime reported. A finding has thresholds that healthy programs do not reach; each
 //! is a constant with its reason.
 //!
-//! The rules are data, in `rules.rs` and `cpu_rules.rs`.
+//! The rules are data, in `rules.rs`, `primitives.rs` and `cpu_rules.rs`.
 
+mod busy;
 mod cause;
 mod cpu;
 mod cpu_rules;
-mod deadlock;
+mod databases;
+mod finalizer;
+mod followers;
+mod found;
 mod frames;
 mod idle;
+mod kernel_rules;
+mod locks;
 mod marks;
 mod pattern;
 mod pool;
+mod primitives;
 mod process;
 mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
+mod thread_time;
+mod top_level;
 mod waiting;
 mod waits;
 
@@ -29,7 +38,7 @@ pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
 
 use profiler_profile::{Finding, Profile};
 
-use self::{marks::Marks, process::ProcessSamples, runtime::WaitSamples};
+use self::{found::without_repetitions, marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 
 /// The event of waits for block and file I/O. Findings are shares of the time of threads, and it has only a part of this time.
 const IO: &str = "io";
@@ -62,19 +71,18 @@ pub fn analyze(profile: &mut Profile) {
 
 /// The findings of all events and processes, and of runtime events, those of more time first.
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
-    let marks = Marks::of(profile);
-    let mut findings = Vec::new();
+    let marks = Marks::of(profile, waits);
+    let mut found = Vec::new();
     for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
         for samples in ProcessSamples::of(profile, waits, &marks, event) {
-            findings.extend(pool::starvation(&samples));
-            findings.extend(waiting::findings(&samples));
-            findings.extend(cpu::findings(&samples));
+            found.extend(pool::starvation(&samples));
+            found.extend(waiting::findings(&samples));
+            found.extend(cpu::findings(&samples));
+            found.extend(busy::finding(&samples));
         }
     }
-    findings.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
-    let unit_ns = |finding: &Finding| finding.event.and_then(|event| profile.event(event).unit_ns());
-    let time_ns = |finding: &Finding| finding.value.saturating_mul(unit_ns(finding).unwrap_or(1));
-    findings.sort_by_key(|finding| std::cmp::Reverse(time_ns(finding)));
+    found.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
+    let mut findings = without_repetitions(found, profile);
     findings.truncate(MAX_FINDINGS);
     findings
 }

@@ -3,10 +3,16 @@
 use profiler_profile::{Frame, Profile, Sample, Stack};
 
 use crate::{
+    Waits,
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
-    rules::{CLIENTS, POOL_WORKERS},
+    rules::{
+        CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FILE_LOCKS,
+        FINALIZER_WAITS, FINALIZERS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
+        TRANSACTION_LOCK_RULES,
+    },
+    runtime::EventCauses,
 };
 
 /// A set of stacks.
@@ -15,7 +21,7 @@ pub(crate) struct StackSet(Vec<bool>);
 impl StackSet {
     /// Whether the stack of a sample is in the set.
     pub(crate) fn contains(&self, sample: &Sample) -> bool {
-        self.0[sample.stack.index()]
+        self.0.get(sample.stack.index()).copied().unwrap_or_default()
     }
 
     /// The stacks that have a frame for which `is_match` is true.
@@ -36,18 +42,57 @@ pub(crate) struct Marks {
     pub(crate) pool_workers: StackSet,
     /// Stacks of clients of other services.
     pub(crate) clients: StackSet,
+    /// Stacks of clients in processes with one thread.
+    pub(crate) synchronous_clients: StackSet,
+    /// Stacks of waits for locks that transactions hold.
+    pub(crate) transaction_locks: StackSet,
+    /// Stacks of answers that wait for the commit of another thread.
+    pub(crate) pending_commits: StackSet,
+    /// Stacks of waits until data is on a disk.
+    pub(crate) synchronizations: StackSet,
+    /// Stacks of waits for the global interpreter lock of Python.
+    pub(crate) gil: StackSet,
+    /// Stacks of threads that wait for the lock of a file, as `flock` takes it.
+    pub(crate) file_locks: StackSet,
+    /// Stacks of threads that log to the console.
+    pub(crate) console_loggers: StackSet,
+    /// Stacks of threads that execute finalizers.
+    pub(crate) finalizers: StackSet,
+    /// Stacks of threads that wait for finalizers.
+    pub(crate) finalizer_waits: StackSet,
+    /// Stacks of threads that request garbage collections.
+    pub(crate) collection_requests: StackSet,
+    /// Stacks of threads that compile dynamic methods.
+    pub(crate) dynamic_methods: StackSet,
     /// The stacks of each rule on CPU time.
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
+    /// What the events of runtimes say.
+    pub(crate) event_causes: EventCauses,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
+    /// Whether an event has the states of threads.
+    pub(crate) has_states: bool,
 }
 
 impl Marks {
-    pub(crate) fn of(profile: &Profile) -> Self {
+    pub(crate) fn of(profile: &Profile, waits: &Waits) -> Self {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
             clients: StackSet::with_function(profile, CLIENTS),
+            synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
+            transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),
+            pending_commits: StackSet(waits.stacks_of_rules(COMMIT_RULES)),
+            synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
+            gil: StackSet(waits.stacks_of_rules(GIL_RULES)),
+            has_states: profile.samples().iter().any(|sample| sample.state.is_some()),
+            file_locks: StackSet::with_function(profile, FILE_LOCKS),
+            console_loggers: StackSet::with_function(profile, CONSOLE_LOGGERS),
+            finalizers: StackSet::with_function(profile, FINALIZERS),
+            finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),
+            collection_requests: StackSet::with_function(profile, COLLECTION_REQUESTS),
+            dynamic_methods: StackSet::with_function(profile, DYNAMIC_METHODS),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            event_causes: EventCauses::of(profile),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
+use profiler_profile::{FindingKind, Sample, Sampling, sum};
 
 use crate::{
     WaitCause,
+    found::Found,
     frames::short,
     process::{ProcessSamples, percent},
 };
@@ -20,8 +21,15 @@ const MIN_BLOCKED_TIME_PERCENT: f64 = 50.0;
 /// The least share of blocked workers. A pool with more free workers processes its queue.
 const MIN_BLOCKED_WORKERS_PERCENT: f64 = 60.0;
 
-/// The least share of the time below one method. Without such a method, no single change helps.
-const MIN_SITE_PERCENT: f64 = 50.0;
+/// The least share of the blocked time of what the finding says that workers block in.
+const MIN_CAUSE_PERCENT: f64 = 50.0;
+
+/// The least share of the pool's time in which a semaphore is held by a worker that proceeds. A worker that takes items from a
+/// queue waits for a semaphore as well, and no thread holds that one.
+const MIN_HELD_PERCENT: f64 = 1.0;
+
+/// The most time of idle workers of a pool whose semaphore is too small. Others are enough for the work.
+const MAX_IDLE_PERCENT: f64 = 10.0;
 
 /// The time after which a new worker is growth. Before, it can be a worker that the first samples missed.
 const FIRST_SIGHT_NS: u64 = 1_000_000_000;
@@ -37,14 +45,13 @@ struct Worker {
 }
 
 /// The starvation of the .NET thread pool.
-pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
+pub(crate) fn starvation<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let of_pool = &samples.marks.pool_workers;
-    let is_blocked = |cause| cause == Some(WaitCause::SyncOverAsync);
     let mut workers = BTreeMap::<u32, Worker>::new();
     for (sample, cause) in samples.samples.iter().filter(|(sample, _)| of_pool.contains(sample)) {
         let worker = workers.entry(samples.tid(sample)).or_default();
         sum::add(&mut worker.value, sample.value);
-        if is_blocked(*cause) {
+        if blocks(*cause) {
             sum::add(&mut worker.blocked, sample.value);
         }
     }
@@ -55,20 +62,88 @@ pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
     if blocked < MIN_WORKERS || percent(blocked as u64, workers.len() as u64) < MIN_BLOCKED_WORKERS_PERCENT {
         return None;
     }
-    let is_part = |sample: &Sample, cause| is_blocked(cause) && of_pool.contains(sample);
+    let is_part = |sample: &Sample, cause| blocks(cause) && of_pool.contains(sample);
     let value = samples.value(is_part);
-    let site = samples.sites(is_part).into_iter().next()?;
-    if percent(site.value, value) < MIN_SITE_PERCENT {
+    let at_semaphores =
+        samples.value(|sample, cause| is_part(sample, cause) && cause == Some(WaitCause::Semaphore));
+    let is_at_semaphores = percent(at_semaphores, value) >= MIN_CAUSE_PERCENT;
+    if is_at_semaphores && !is_semaphore_too_small(samples) {
         return None;
     }
+    let place = Place::of(samples, is_part);
+    let waits = if is_at_semaphores { "SemaphoreSlim.Wait" } else { "Task.Wait" };
     let evidence = format!(
-        "{blocked} of {} pool workers block in Task.Wait below {} (sync over async){}",
+        "{blocked} of {} pool workers block in {waits}{}{}{}",
         workers.len(),
-        site.method,
+        place.text(),
+        if is_at_semaphores { "" } else { " (sync over async)" },
         growth(samples, &workers).map(|growth| format!("; {growth}")).unwrap_or_default(),
     );
-    let remedy = format!("make {} asynchronous", short(site.method));
-    Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value))
+    let remedy = match (place.method().map(short), is_at_semaphores) {
+        (Some(method), false) => format!("make {method} asynchronous"),
+        (None, false) => "make the methods asynchronous that wait for tasks".to_owned(),
+        (method, true) => format!(
+            "wait with WaitAsync{}, and let more threads pass if what it protects allows it",
+            method.map(|method| format!(" in {method}")).unwrap_or_default()
+        ),
+    };
+    Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value).below(place.method()))
+}
+
+/// Whether a worker with this cause blocks until other work completes.
+fn blocks(cause: Option<WaitCause>) -> bool {
+    matches!(cause, Some(WaitCause::SyncOverAsync | WaitCause::Semaphore))
+}
+
+/// Whether a worker that proceeds holds the semaphore for which others wait, and no worker is idle: a worker in the same method.
+fn is_semaphore_too_small(samples: &ProcessSamples<'_>) -> bool {
+    let of_pool = &samples.marks.pool_workers;
+    let is_at_semaphore =
+        |sample: &Sample, cause| cause == Some(WaitCause::Semaphore) && of_pool.contains(sample);
+    let Some(method) = samples.main_site(is_at_semaphore) else { return false };
+    let holds = |sample: &Sample, cause| {
+        !matches!(cause, Some(WaitCause::Semaphore | WaitCause::Idle)) && samples.is_below(sample, method)
+    };
+    let total = samples.value(|sample, _| of_pool.contains(sample));
+    let idle = samples.value(|sample, cause| of_pool.contains(sample) && cause == Some(WaitCause::Idle));
+    percent(samples.value(holds), total) >= MIN_HELD_PERCENT && percent(idle, total) <= MAX_IDLE_PERCENT
+}
+
+/// The methods below which workers block. Optimized code can lack the frame of the method that waits, so that a part of the
+/// samples stands for all.
+enum Place<'a> {
+    /// No sample has a method.
+    Unknown,
+    /// Most samples that have a method have this one.
+    Method(&'a str),
+    /// The method with the most samples, and how many others there are.
+    Methods(&'a str, usize),
+}
+
+impl<'a> Place<'a> {
+    fn of(samples: &ProcessSamples<'a>, is_part: impl Fn(&Sample, Option<WaitCause>) -> bool) -> Self {
+        let sites = samples.sites(&is_part);
+        match (samples.main_site(&is_part), &sites[..]) {
+            (Some(method), _) => Self::Method(method),
+            (None, [first, others @ ..]) => Self::Methods(first.method, others.len()),
+            (None, []) => Self::Unknown,
+        }
+    }
+
+    fn method(&self) -> Option<&'a str> {
+        match self {
+            Self::Method(method) => Some(method),
+            Self::Methods(..) | Self::Unknown => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Unknown => String::new(),
+            Self::Method(method) => format!(" below {method}"),
+            Self::Methods(method, others) => format!(" below {method} and {others} other methods"),
+        }
+    }
 }
 
 /// The growth of the pool while it was sampled, if it is evident: workers whose first sample, with any stack, is late. An

@@ -6,14 +6,25 @@ use profiler_profile::{
     EventId, Finding, FindingKind, ProcessId, Profile, Sample, StackId, ThreadState, sum,
 };
 
-use crate::{WaitCause, Waits, frames::application_method, marks::Marks};
+use crate::{
+    WaitCause, Waits,
+    found::Found,
+    frames::{application_method, application_methods},
+    marks::Marks,
+};
 
-/// The samples of an event of a process, with their causes.
+/// The least share of samples below one method that names it.
+const MIN_SITE_PERCENT: f64 = 50.0;
+
+/// The samples of an event of a process, with their causes; or of the processes of a service that have one thread each, as
+/// those of a server that starts a process for each worker or connection.
 pub(crate) struct ProcessSamples<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) marks: &'a Marks,
     pub(crate) event: EventId,
-    process: ProcessId,
+    /// The process, or the first one of a service.
+    pub(crate) process: ProcessId,
+    processes: Vec<ProcessId>,
     pub(crate) samples: Vec<(&'a Sample, Option<WaitCause>)>,
 }
 
@@ -27,15 +38,31 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> ProcessSamples<'a> {
-    /// The samples of an event by process.
+    /// The samples of an event by process, or by service.
     pub(crate) fn of(profile: &'a Profile, waits: &Waits, marks: &'a Marks, event: EventId) -> Vec<Self> {
         let mut processes = BTreeMap::<ProcessId, Vec<_>>::new();
         for sample in profile.samples_of(event) {
             let process = profile.thread(sample.thread).process;
             processes.entry(process).or_default().push((sample, waits.cause(sample)));
         }
-        let process_samples = |(process, samples)| Self { profile, marks, event, process, samples };
-        processes.into_iter().map(process_samples).collect()
+        let mut services = BTreeMap::<_, Self>::new();
+        for (process, of_process) in processes {
+            let (processes, samples) = (Vec::new(), Vec::new());
+            let new = Self { profile, marks, event, process, processes, samples };
+            let service = services.entry(service_of(profile, process, &of_process)).or_insert(new);
+            service.processes.push(process);
+            service.samples.extend(of_process);
+        }
+        services.into_values().collect()
+    }
+
+    fn comm(&self) -> &'a str {
+        self.profile.string(self.profile.process(self.process).comm)
+    }
+
+    /// Whether these are samples of several processes.
+    pub(crate) fn is_service(&self) -> bool {
+        self.processes.len() > 1
     }
 
     /// The sum of the values of these samples.
@@ -91,6 +118,39 @@ impl<'a> ProcessSamples<'a> {
         sites
     }
 
+    /// The method of the application below which most of these samples are that have one.
+    pub(crate) fn main_site(
+        &self,
+        is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
+    ) -> Option<&'a str> {
+        let sites = self.sites(is_counted);
+        let named = sum::of(sites.iter().map(|site| site.value));
+        let first = sites.first()?;
+        (percent(first.value, named) >= MIN_SITE_PERCENT).then_some(first.method)
+    }
+
+    /// The method of the application in the stack of a sample, nearest to the leaf.
+    pub(crate) fn method(&self, sample: &Sample) -> Option<&'a str> {
+        application_method(self.profile, self.profile.stack(sample.stack))
+    }
+
+    /// Whether the stack of a sample has this method of the application.
+    pub(crate) fn is_below(&self, sample: &Sample, method: &str) -> bool {
+        application_methods(self.profile, self.profile.stack(sample.stack)).any(|found| found == method)
+    }
+
+    /// The samples of each thread, by its id, in time order.
+    pub(crate) fn by_thread(&self) -> BTreeMap<u32, Vec<(&'a Sample, Option<WaitCause>)>> {
+        let mut threads = BTreeMap::<u32, Vec<_>>::new();
+        for (sample, cause) in &self.samples {
+            threads.entry(self.tid(sample)).or_default().push((*sample, *cause));
+        }
+        for of_thread in threads.values_mut() {
+            of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+        }
+        threads
+    }
+
     /// The ids of the threads of these samples.
     pub(crate) fn threads(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> BTreeSet<u32> {
         let counted = self.samples.iter().filter(|(sample, cause)| is_counted(sample, *cause));
@@ -101,11 +161,38 @@ impl<'a> ProcessSamples<'a> {
         self.profile.thread(sample.thread).tid
     }
 
-    /// A finding, with the process where the profile has several.
-    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
-        let evidence = in_process(self.profile, self.process, evidence);
-        Finding { kind, evidence, remedy, event: Some(self.event), value }
+    /// Whether the thread of a sample is the one with which its process began, and its name.
+    pub(crate) fn is_main_thread_and_name(&self, sample: &Sample) -> (bool, &'a str) {
+        let thread = self.profile.thread(sample.thread);
+        (thread.tid == self.profile.process(thread.process).pid, self.profile.string(thread.comm))
     }
+
+    /// A finding, with the process where the profile has several.
+    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Found<'a> {
+        let evidence = match self.processes[..] {
+            [process] => in_process(self.profile, process, evidence),
+            _ => format!("{} processes ({}): {evidence}", self.processes.len(), self.comm()),
+        };
+        let finding = Finding { kind, evidence, remedy, event: Some(self.event), value };
+        Found { finding, process: self.process, method: None, owner: None }
+    }
+}
+
+/// What processes have in common that are one service: name and container, where they have one thread. Each other process is on
+/// its own.
+fn service_of<'a>(
+    profile: &'a Profile,
+    id: ProcessId,
+    samples: &[(&Sample, Option<WaitCause>)],
+) -> (Option<(&'a str, Option<&'a str>)>, Option<ProcessId>) {
+    let tid = |sample: &Sample| profile.thread(sample.thread).tid;
+    let first = samples.first().map(|(sample, _)| tid(sample));
+    if samples.iter().any(|(sample, _)| Some(tid(sample)) != first) {
+        return (None, Some(id));
+    }
+    let process = profile.process(id);
+    let container = process.container.map(|container| profile.string(container));
+    (Some((profile.string(process.comm), container)), None)
 }
 
 /// Evidence with the process in front of it where the profile has several.

@@ -1,207 +1,64 @@
-//! The rules by which frames give the cause of a wait: data alone. `cpu_rules.rs` has those of CPU time.
+//! The rules by which callers of primitives give the cause of a wait: data alone. `primitives.rs` has the primitives,
+//! `cpu_rules.rs` the rules of CPU time.
 //!
 //! Patterns are those of `pattern.rs`, for names without the assembly: `System.Threading.Monitor.Enter*` matches
 //! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
 
-use self::Strength::{Default, Final, Yields};
-use crate::WaitCause::{
-    self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
-    SyncOverAsync,
+use crate::{
+    WaitCause::{
+        self, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock, Other,
+        Semaphore, Sleep, SocketIo, SyncOverAsync,
+    },
+    primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
-
-/// A rule over the functions of the kernel and of libc in which threads wait.
-pub(crate) struct Primitive {
-    pub(crate) cause: WaitCause,
-    pub(crate) strength: Strength,
-    pub(crate) functions: &'static [&'static str],
-}
-
-/// How a primitive gives the cause.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strength {
-    /// Whatever its callers are.
-    Final,
-    /// Where no rule matches a caller.
-    Default,
-    /// As a default; the thread is in the run queue by its own choice.
-    Yields,
-}
-
-/// The frame nearest to the leaf that matches decides.
-pub(crate) const PRIMITIVES: &[Primitive] = &[
-    Primitive {
-        cause: PageFault,
-        strength: Final,
-        functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"],
-    },
-    Primitive {
-        cause: FileIo,
-        strength: Final,
-        functions: &[
-            "do_fsync",
-            "vfs_fsync*",
-            "filemap_read",
-            "filemap_get_pages",
-            "generic_file_*",
-            "iomap_*",
-            "blkdev_*",
-            "ext4_*",
-            "xfs_*",
-            "btrfs_*",
-            "jbd2_*",
-            "nfs_*",
-            "fuse_*",
-            "p9_client_*",
-            "iterate_dir",
-            "fsync",
-            "fdatasync",
-        ],
-    },
-    // A connection that comes is work.
-    Primitive {
-        cause: Idle,
-        strength: Final,
-        functions: &[
-            "inet_csk_accept",
-            "unix_accept",
-            "__x64_sys_accept*",
-            "__arm64_sys_accept*",
-            "accept",
-            "accept4",
-            "__x64_sys_pause",
-            "__do_sys_pause",
-            "__x64_sys_rt_sigtimedwait",
-            "__x64_sys_rt_sigsuspend",
-            "__arm64_sys_rt_sigtimedwait",
-            "__arm64_sys_rt_sigsuspend",
-            "pause",
-            "sigwait",
-            "sigwaitinfo",
-            "sigtimedwait",
-            "sigsuspend",
-            "inotify_read",
-        ],
-    },
-    Primitive {
-        cause: SocketIo,
-        strength: Final,
-        functions: &[
-            "sock_recvmsg",
-            "sock_sendmsg",
-            "sock_read_iter",
-            "sock_write_iter",
-            "__sys_recvfrom",
-            "__sys_sendto",
-            "__sys_connect",
-            "inet_recvmsg",
-            "tcp_recvmsg*",
-            "tcp_sendmsg*",
-            "unix_stream_*",
-            "inet_stream_connect",
-            "recv",
-            "recvfrom",
-            "recvmsg",
-            "connect",
-            "getaddrinfo",
-            "__res_context_send",
-        ],
-    },
-    Primitive {
-        cause: Lock,
-        strength: Final,
-        functions: &[
-            "pthread_mutex_lock*",
-            "__pthread_mutex_lock*",
-            "___pthread_mutex_lock",
-            "__GI___pthread_mutex_lock",
-            "pthread_mutex_timedlock*",
-            "pthread_mutex_clocklock",
-            "__lll_lock_wait*",
-            "pthread_rwlock_*lock*",
-            "__pthread_rwlock_*lock*",
-            "___pthread_rwlock_*lock*",
-            "pthread_spin_lock",
-            "std::sys::sync::mutex::futex::Mutex::lock_contended",
-            "parking_lot::raw_mutex::RawMutex::lock_slow",
-            "mutex_lock*",
-            "__mutex_lock*",
-            "rwsem_down_*_slowpath",
-            "locks_lock_inode_wait",
-            "flock",
-        ],
-    },
-    Primitive {
-        cause: Sleep,
-        strength: Default,
-        functions: &[
-            "hrtimer_nanosleep",
-            "common_nsleep*",
-            "nanosleep",
-            "__nanosleep",
-            "clock_nanosleep*",
-            "__clock_nanosleep*",
-            "usleep",
-            "sleep",
-        ],
-    },
-    // A thread that spins, in the run queue by its own choice.
-    Primitive {
-        cause: Other,
-        strength: Yields,
-        functions: &[
-            "do_sched_yield",
-            "__do_sys_sched_yield",
-            "__x64_sys_sched_yield",
-            "__arm64_sys_sched_yield",
-            "sched_yield",
-            "__sched_yield",
-        ],
-    },
-    // A loop over the events of many descriptors.
-    Primitive {
-        cause: Idle,
-        strength: Default,
-        functions: &["do_epoll_wait", "ep_poll", "epoll_wait", "epoll_pwait*", "io_cqring_wait"],
-    },
-    // One descriptor as well as many.
-    Primitive {
-        cause: Other,
-        strength: Default,
-        functions: &[
-            "do_sys_poll",
-            "do_select",
-            "core_sys_select",
-            "poll",
-            "__poll",
-            "ppoll",
-            "select",
-            "pselect*",
-        ],
-    },
-    Primitive {
-        cause: ConditionVariable,
-        strength: Default,
-        functions: &[
-            "pthread_cond_*wait*",
-            "__pthread_cond_*wait*",
-            "___pthread_cond_*wait*",
-            "sem_*wait*",
-            "__new_sem_*wait*",
-            "eventfd_read",
-        ],
-    },
-];
 
 /// A rule over the frames of a runtime or a library.
 pub(crate) struct Rule {
     pub(crate) cause: WaitCause,
     /// The frame that decides, and frames that must be among its callers, in this order.
     pub(crate) frames: &'static [&'static str],
+    /// Whether the runtime itself must wait: a method that it calls waits for something else.
+    pub(crate) is_of_runtime: bool,
+    /// The primitives in which it waits; empty for any.
+    pub(crate) leaves: &'static [Leaf],
+    /// The functions through which it reaches the primitive: below any other one, a callback waits. `None` for any but methods
+    /// of the application.
+    pub(crate) inner: Option<&'static [&'static str]>,
 }
 
 const fn rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
-    Rule { cause, frames }
+    Rule { cause, frames, is_of_runtime: false, leaves: &[], inner: None }
 }
+
+/// A rule for a function of a runtime that can call methods of the application.
+const fn runtime_rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
+    Rule { is_of_runtime: true, ..rule(cause, frames) }
+}
+
+/// A loop that waits for events itself, and runs callbacks.
+const fn event_loop(frames: &'static [&'static str], inner: &'static [&'static str]) -> Rule {
+    Rule { inner: Some(inner), ..rule(Idle, frames) }
+}
+
+/// A library that waits until a socket is ready.
+const fn socket(frames: &'static [&'static str]) -> Rule {
+    Rule { leaves: &[Descriptors], ..rule(SocketIo, frames) }
+}
+
+/// Functions of Rust's runtimes and of its standard library between a loop and the system call.
+const RUST_RUNTIME: &[&str] = &["tokio::*", "mio::*", "std::*", "core::*", "parking_lot*"];
+
+/// The global interpreter lock of Python: Python/ceval_gil.h.
+const GIL: Rule = rule(Lock, &["take_gil"]);
+
+/// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
+const STRIPPED_GIL: Rule = Rule { leaves: &[TimedSignal], inner: Some(&[]), ..rule(Lock, &["[*python3*"]) };
+
+/// The lock of a row, in a server without names of InnoDB's functions: `lock_wait` has a limit of time.
+const ROW_LOCK: Rule = Rule { leaves: &[TimedSignal], ..rule(Other, &["handler::ha_*"]) };
+
+/// An answer to a client that waits until the log has its commit: sql/net_serv.cc of MariaDB.
+const PENDING_COMMIT: Rule = Rule { leaves: &[Signal, TimedSignal], ..rule(Other, &["net_real_write"]) };
 
 /// The frame nearest to the leaf that matches decides, and of its rules the first.
 pub(crate) const RULES: &[Rule] = &[
@@ -211,12 +68,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["System.Threading.PortableThreadPool.GateThread.*"]),
     rule(Idle, &["System.Threading.PortableThreadPool.WaitThread.*"]),
     rule(Idle, &["ThreadpoolMgr::GateThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
-    rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
-    rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
+    runtime_rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
     rule(Idle, &["System.Threading.TimerQueue.TimerThread*"]),
     rule(Idle, &["FinalizerThread::WaitForFinalizerEvent*"]),
-    rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
+    runtime_rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
     rule(Idle, &["TieredCompilationManager::BackgroundWorker*"]),
     rule(Idle, &["TieredCompilation::BackgroundWorker*"]),
     rule(Idle, &["*gc_heap::gc_thread_stub*"]),
@@ -230,9 +87,19 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["CorUnix::CPalSynchronizationManager::WorkerThread*"]),
     rule(Idle, &["SignalHandlerLoop"]),
     rule(Idle, &["System.Net.Sockets.SocketAsyncEngine.*"]),
-    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.*"]),
+    // Without a message. With one, it writes to the standard output, which can wait for a reader.
+    rule(Idle, &["System.Threading.Monitor.Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Monitor_Wait*", "*.ConsoleLoggerProcessor.ProcessLogQueue*"]),
+    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.TryDequeue*"]),
     rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
-    rule(Idle, &["System.Collections.Concurrent.BlockingCollection*"]),
+    // A consumer. Its wait is one at a semaphore, unless a cancellation ends it.
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Take*"]),
+    rule(Idle, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Take*"]),
+    rule(Idle, &["*BlockingCollection*.TryTake*"]),
+    rule(Idle, &["*BlockingCollection*>.Take*"]),
+    rule(Idle, &["*BlockingCollection*].Take*"]),
+    rule(Idle, &["*BlockingCollection*.GetConsumingEnumerable*"]),
     // The main thread, for the end of the host.
     rule(
         Idle,
@@ -260,12 +127,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule(GcSuspension, &["JIT_RareDisable*"]),
     rule(GcSuspension, &["JIT_PollGC*"]),
     // In runtimes without symbols, the helpers that the tables of the runtime name: an allocation waits for collections alone.
-    rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
-    rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
-    rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
-    rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
-    rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_NEW*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_BOX*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_ALLOC_CONTINUATION*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_New*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_Box*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_FIXUP_New*"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_STOP_FOR_GC"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_POLL_GC"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_GCPoll"]),
+    // From native code back to managed code: the thread waits for the end of a suspension alone.
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_PINVOKE_END"]),
+    runtime_rule(GcSuspension, &["CORINFO_HELP_JIT_REVERSE_PINVOKE_ENTER*"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_PInvokeEnd"]),
+    runtime_rule(GcSuspension, &["READYTORUN_HELPER_ReversePInvokeEnter"]),
+    rule(GcSuspension, &["System.GC.Collect*"]),
     rule(Lock, &["System.Threading.Monitor.Enter*"]),
     rule(Lock, &["System.Threading.Monitor.ReliableEnter*"]),
     rule(Lock, &["System.Threading.Monitor.TryEnter*"]),
@@ -273,23 +149,75 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Lock, &["Monitor_TryEnter*"]),
     rule(Lock, &["JIT_MonEnter*"]),
     rule(Lock, &["JIT_MonReliableEnter*"]),
-    rule(Lock, &["READYTORUN_*Monitor_Enter*"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_MonitorEnter"]),
+    runtime_rule(Lock, &["CORINFO_HELP_MON_ENTER*"]),
+    // Locks of the runtime: of a type initializer that another thread executes, of a type or a method that is loaded.
+    runtime_rule(Lock, &["READYTORUN_HELPER_Generic*Base"]),
+    runtime_rule(Lock, &["READYTORUN_HELPER_DelayLoad_*"]),
+    // These execute no type initializer.
+    runtime_rule(Other, &["CORINFO_HELP_*_NOCTOR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GET*STATIC_BASE*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_GETSTATICFIELDADDR*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_CLASSINIT_*"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_INITINSTCLASS"]),
+    runtime_rule(Lock, &["CORINFO_HELP_EE_PRESTUB"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.InitHelpers.*"]),
+    runtime_rule(Lock, &["System.Runtime.CompilerServices.StaticsHelpers.*"]),
+    runtime_rule(Lock, &["MethodTable::DoRunClassInitThrowing*"]),
+    runtime_rule(Lock, &["DeadlockAwareLock::*"]),
+    runtime_rule(Lock, &["CrstBase::Enter*"]),
     rule(Lock, &["AwareLock::Enter*"]),
     rule(Lock, &["System.Threading.Lock.Enter*"]),
     rule(Lock, &["System.Threading.Lock.TryEnter*"]),
     rule(Lock, &["System.Threading.ReaderWriterLockSlim.TryEnter*"]),
+    // The back-off of a spinning thread sleeps.
+    rule(Lock, &["System.Threading.Thread.Sleep*", "System.Threading.SpinLock.*"]),
+    rule(Lock, &["ThreadNative*Sleep*", "System.Threading.SpinLock.*"]),
+    rule(ConditionVariable, &["System.Threading.Thread.Sleep*", "System.Threading.SpinWait.*"]),
+    rule(ConditionVariable, &["ThreadNative*Sleep*", "System.Threading.SpinWait.*"]),
     rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["System.Threading.SemaphoreSlim.Wait*", "*BlockingCollection*].Add*"]),
+    rule(FullQueue, &["*BlockingCollection*.TryAdd*"]),
+    rule(FullQueue, &["*BlockingCollection*>.Add*"]),
+    rule(FullQueue, &["*BlockingCollection*].Add*"]),
+    rule(FullQueue, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"]),
+    rule(Connection, &["System.Threading.SemaphoreSlim.Wait*", "MySqlConnector.Core.ConnectionPool.*"]),
+    rule(Semaphore, &["System.Threading.SemaphoreSlim.Wait*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.Acquire*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLock.UpgradeTo*"]),
+    // Pools of connections, while all are in use.
+    rule(
+        Connection,
+        &[
+            "System.Threading.Tasks.Task.SpinThenBlockingWait*",
+            "*.WaitWithCancellation*",
+            "System.Net.Http.HttpConnectionPool.*",
+        ],
+    ),
+    rule(Connection, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "Npgsql.PoolingDataSource.*"]),
+    rule(Connection, &["System.Threading.WaitHandle.Wait*", "*.ProviderBase.DbConnectionPool.*"]),
+    // A loop in parallel waits for its part that other threads execute.
+    rule(
+        ConditionVariable,
+        &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Threading.Tasks.Parallel.*"],
+    ),
+    rule(ConditionVariable, &["System.Threading.Tasks.Task.SpinThenBlockingWait*", "System.Linq.Parallel.*"]),
+    rule(ChildProcess, &["System.Diagnostics.Process.WaitForExit*"]),
+    rule(ChildProcess, &["System.Diagnostics.ProcessWaitState.WaitForExit*"]),
+    rule(Idle, &["System.Net.HttpListener.GetContext*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
     rule(SocketIo, &["System.Net.Sockets.Socket*"]),
     rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
-    rule(Sleep, &["ThreadNative::Sleep*"]),
+    rule(Sleep, &["ThreadNative*Sleep*"]),
     // libuv and node.
-    rule(Other, &["uv_run", "node::SyncProcessRunner::*"]),
-    rule(Idle, &["uv__io_poll"]),
-    rule(Idle, &["uv_run"]),
+    event_loop(&["uv__io_poll"], &[]),
+    event_loop(&["uv_run"], &["uv__io_poll"]),
     rule(Idle, &["uv_cond_wait", "worker"]),
     rule(Idle, &["node::TaskQueue*"]),
     rule(Idle, &["node::*PlatformWorkerThread*"]),
@@ -311,6 +239,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["ConcurrentGCThread::run*"]),
     rule(Idle, &["VMThread::wait_for_operation*"]),
     rule(Idle, &["JVM_WaitForReferencePendingList"]),
+    rule(Idle, &["Threads::destroy_vm*"]),
     rule(Idle, &["signal_thread_entry*"]),
     rule(Idle, &["ServiceThread::service_thread_entry*"]),
     rule(Idle, &["MonitorDeflationThread::*"]),
@@ -332,20 +261,54 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["runtime.mPark"]),
     rule(Idle, &["runtime.netpoll"]),
     rule(Idle, &["runtime.sysmon"]),
-    // Python: the global interpreter lock.
-    rule(Lock, &["take_gil"]),
+    // Python.
+    GIL,
+    STRIPPED_GIL,
+    socket(&["sock_call_impl"]),
+    socket(&["sock_recv*"]),
+    socket(&["sock_send*"]),
+    socket(&["sock_connect*"]),
+    // The method of a queue without a limit, in which producers do not wait: Modules/_queuemodule.c.
+    rule(Idle, &["_queue_SimpleQueue_get*"]),
+    rule(Idle, &["[_queue.cpython-*"]),
+    // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
+    rule(Idle, &["select_select_impl*"]),
     // Event loops and runtimes in native code.
-    rule(Idle, &["g_main_context_*"]),
-    rule(Idle, &["event_base_loop"]),
-    rule(Idle, &["ev_run"]),
-    rule(Idle, &["sd_event_*"]),
-    rule(Idle, &["tokio::runtime::*park*"]),
-    rule(Idle, &["tokio::runtime::blocking::pool::*run*"]),
-    rule(SocketIo, &["curl_multi_*"]),
-    rule(SocketIo, &["curl_easy_*"]),
-    rule(SocketIo, &["PQ*"]),
-    rule(SocketIo, &["mysql_*"]),
-    rule(SocketIo, &["SSL_*"]),
+    event_loop(&["g_main_context_*"], &["g_main_context_*", "g_poll"]),
+    event_loop(&["g_main_loop_run"], &["g_main_context_*", "g_poll"]),
+    event_loop(&["event_base_loop"], &["*_dispatch"]),
+    event_loop(&["ev_run"], &["*_poll"]),
+    event_loop(&["sd_event_*"], &["sd_event_*", "process_epoll"]),
+    event_loop(&["tokio::runtime::*park*"], RUST_RUNTIME),
+    event_loop(&["tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
+    event_loop(&["erts_check_io"], &["erts_poll_wait*"]),
+    event_loop(&["erts_schedule"], &["erts_*", "ethr_event_*"]),
+    event_loop(&["tpool::thread_pool_generic::get_task*"], &["tpool::thread_pool_generic::wait_for_tasks*"]),
+    event_loop(&["ap_queue_pop_something"], &[]),
+    // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
+    rule(Idle, &["wait_for", "reader_loop"]),
+    socket(&["curl_multi_*"]),
+    socket(&["curl_easy_*"]),
+    socket(&["PQ*"]),
+    socket(&["mysql_*"]),
+    socket(&["SSL_*"]),
+    // PHP: main/streams, ext/mysqlnd.
+    socket(&["_php_stream_*"]),
+    socket(&["mysqlnd_*"]),
+    // Apache: the next request of a connection.
+    rule(Idle, &["apr_wait_for_io_or_timeout", "ap_read_request*"]),
+    socket(&["apr_wait_for_io_or_timeout"]),
+    // PostgreSQL: src/backend/storage/lmgr, proc.c and lwlock.c.
+    rule(Other, &["ProcSleep"]),
+    rule(Lock, &["LWLockAcquire*"]),
+    rule(Sleep, &["pg_sleep"]),
+    // MariaDB: sql/mdl.cc, mysys/thr_lock.c; the main loop of a connection, for its next command.
+    rule(Other, &["MDL_wait::timed_wait*"]),
+    rule(Other, &["thr_lock"]),
+    rule(Other, &["lock_wait(*"]),
+    ROW_LOCK,
+    PENDING_COMMIT,
+    rule(Idle, &["my_net_read_packet*", "do_command*"]),
 ];
 
 /// Threads of runtimes that wait for work unless they execute code of the application. The kernel cuts names after 15
@@ -367,6 +330,7 @@ pub(crate) const SERVICE_THREADS: &[&str] = &[
     "Common-Cleaner",
     "Signal Dispatch",
     "V8Worker",
+    "Timer-*",
 ];
 
 /// Frames of workers of the .NET thread pool, whether they have work or not.
@@ -377,20 +341,189 @@ pub(crate) const POOL_WORKERS: &[&str] = &[
     "ThreadpoolMgr::WorkerThreadStart*",
 ];
 
-/// Clients of other services, in native code: below them, a socket is that of a service. Elsewhere, it may be that of a
-/// client of this program that sends no request.
-pub(crate) const CLIENTS: &[&str] = &["curl_*", "PQ*", "mysql_*", "redisCommand*", "mongoc_*"];
+/// Frames of threads that request garbage collections of .NET.
+pub(crate) const COLLECTION_REQUESTS: &[&str] = &["System.GC.Collect*", "GCInterface_Collect*"];
+
+/// Frames of threads that make .NET compile methods that they generate.
+pub(crate) const DYNAMIC_METHODS: &[&str] = &[
+    "System.Reflection.Emit.DynamicMethod.*",
+    "System.Linq.Expressions.*Compile*",
+    "System.Linq.Expressions.Compiler.*",
+    "ReflectionInvocation_CompileMethod",
+];
+
+/// Frames of functions that throw an exception again: an await, after the task has thrown it.
+pub(crate) const RETHROWS: &[&str] = &[
+    "System.Runtime.ExceptionServices.ExceptionDispatchInfo.Throw*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.HandleNonSuccess*",
+    "System.Runtime.CompilerServices.*TaskAwaiter*.ThrowForNonSuccess*",
+    "System.Threading.Tasks.Task.ThrowIfExceptional*",
+];
+
+/// Frames of threads that wait for the lock of a file.
+pub(crate) const FILE_LOCKS: &[&str] =
+    &["flock", "__GI___flock", "lockf*", "locks_lock_inode_wait", "fcntl_setlk*", "do_lock_file_wait"];
+
+/// Frames of threads that log to the console of .NET.
+pub(crate) const CONSOLE_LOGGERS: &[&str] =
+    &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.Enqueue*"];
+
+/// Frames of the thread that executes finalizers of .NET.
+pub(crate) const FINALIZERS: &[&str] = &["System.GC.RunFinalizers*", "FinalizerThread::Finalize*"];
+
+/// Frames of threads that wait for finalizers of .NET.
+pub(crate) const FINALIZER_WAITS: &[&str] =
+    &["System.GC.WaitForPendingFinalizers*", "GCInterface_WaitForPendingFinalizers"];
+
+/// Functions of the application or of its libraries that take a lock for their callers.
+pub(crate) const LOCK_WRAPPERS: &[&str] =
+    &["*mutex*lock*", "*Mutex*ock*", "*_lock", "*_lock_*", "*::lock*", "*acquire*"];
+
+/// Waits on condition variables: the thread releases the lock of the variable meanwhile.
+pub(crate) const CONDITION_WAITS: &[&str] = &[
+    "System.Threading.Monitor.Wait*",
+    "System.Threading.Monitor.ObjWait*",
+    "Monitor_Wait*",
+    "pthread_cond_*wait*",
+    "__pthread_cond_*wait*",
+    "___pthread_cond_*wait*",
+    "std::condition_variable*::wait*",
+    "std::sys::sync::condvar*",
+];
+
+/// Clients of other services: below them, a socket is that of a service. Elsewhere, it may be that of a client of this program
+/// that sends no request. Functions of libmysqlclient by their names: those of the server begin like them.
+pub(crate) const CLIENTS: &[&str] = &[
+    "curl_*",
+    "PQexec*",
+    "PQgetResult",
+    "PQconnect*",
+    "PQprepare",
+    "PQreset*",
+    "mysql_query",
+    "mysql_real_query*",
+    "mysql_real_connect*",
+    "mysql_read_query_result*",
+    "mysql_send_query*",
+    "mysql_store_result*",
+    "mysql_fetch_row*",
+    "mysql_next_result*",
+    "mysql_ping*",
+    "mysql_stmt_execute*",
+    "mysql_stmt_fetch*",
+    "mysql_stmt_prepare*",
+    "redisCommand*",
+    "mongoc_*",
+    // .NET.
+    "System.Net.Http.*",
+    "System.Net.HttpWebRequest.*",
+    "System.Net.WebClient.*",
+    "System.Net.FtpWebRequest.*",
+    "System.Net.Mail.SmtpClient.*",
+    "System.Net.Sockets.Socket.Connect*",
+    "System.Net.Sockets.TcpClient.Connect*",
+    "System.Net.Dns.*",
+    "System.Data.*",
+    "Microsoft.Data.*",
+    "Npgsql.*",
+    "MySqlConnector.*",
+    "MySql.Data.*",
+    "StackExchange.Redis.*",
+    "MongoDB.Driver.*",
+    "RabbitMQ.Client.*",
+    "Grpc.Net.Client.*",
+    // Apache: modules/proxy.
+    "proxy_run_scheme_handler",
+    // Java, as JVMs and agents spell its methods in perf maps.
+    "*sun.net.www.protocol.http.HttpURLConnection.*",
+    "*org.postgresql.core.*",
+    "*com.mysql.cj.*",
+    "*org.apache.http.impl.execchain.*",
+    "*okhttp3.internal.http.*",
+    // PHP.
+    "_php_stream_*",
+    "mysqlnd_*",
+];
+
+/// Readers of responses in processes with one thread, which have no idle connections: `http.client` of Python reads sockets
+/// through a buffer. A server with a thread for each connection can do this as well.
+pub(crate) const SYNCHRONOUS_CLIENTS: &[&str] = &["_io__Buffered_read*"];
+
+/// The first frames of rules for the global interpreter lock of Python.
+pub(crate) const GIL_RULES: &[&str] = &[GIL.frames[0], STRIPPED_GIL.frames[0]];
+
+/// The first frames of rules for locks that a transaction of a database holds until it ends: src/backend/storage/lmgr/proc.c of
+/// PostgreSQL, sql/mdl.cc, mysys/thr_lock.c and storage/innobase/lock/lock0lock.cc of MariaDB.
+pub(crate) const TRANSACTION_LOCK_RULES: &[&str] =
+    &["ProcSleep", "MDL_wait::timed_wait*", "thr_lock", "lock_wait(*", ROW_LOCK.frames[0]];
+
+/// The first frames of rules for answers that wait for a commit of another thread.
+pub(crate) const COMMIT_RULES: &[&str] = &[PENDING_COMMIT.frames[0]];
+
+/// System calls that wait until data is on a disk.
+pub(crate) const SYNCHRONIZATIONS: &[&str] =
+    &["do_fsync", "vfs_fsync*", "fsync", "fdatasync", "__fsync", "__fdatasync", "__GI_fsync"];
+
+/// Functions that run the callbacks of an event loop.
+pub(crate) const EVENT_LOOPS: &[&str] = &[
+    "uv_run",
+    "aeMain",
+    "aeProcessEvents",
+    "event_base_loop",
+    "ev_run",
+    "g_main_loop_run",
+    "g_main_context_iteration",
+    "ngx_process_events_and_timers",
+    "tokio::runtime::*::run",
+];
 
 /// Assemblies of frameworks: code that the user of the profiler does not write.
 pub(crate) const FRAMEWORKS: &[&str] =
     &["System.*", "System", "Microsoft.*", "mscorlib", "netstandard", "WindowsBase"];
 
-/// Modules of libc and of runtimes.
+/// Classes of Java's library, in names without arguments as JVMs and agents spell them: `void java.lang.Thread.run`.
+pub(crate) const JAVA_FRAMEWORKS: &[&str] =
+    &["java.*", "* java.*", "jdk.*", "* jdk.*", "sun.*", "* sun.*", "Ljava/*", "Ljdk/*", "Lsun/*"];
+
+/// Code of virtual machines that has names of methods or stands for methods without names, as perf maps spell it.
+pub(crate) const STUBS: &[&str] = &[
+    "Interpreter",
+    "StubRoutines*",
+    "*_Java",
+    "*RuntimeStub*",
+    "I2C/C2I adapters*",
+    "vtable stub*",
+    "itable stub*",
+    "call_stub",
+    "*node:internal/*",
+    "*node:*",
+    "Builtin:*",
+    "BytecodeHandler:*",
+];
+
+/// Functions of servers and libraries that take locks or wait for their callers.
+pub(crate) const PLUMBING: &[&str] = &[
+    "LWLockAcquire*",
+    "LockAcquire*",
+    "LockTuple",
+    "PGSemaphoreLock",
+    "ProcSleep",
+    "WaitEventSetWait",
+    "WaitLatch*",
+    "XactLockTableWait",
+    "MDL_*",
+    "Interruptible_wait::*",
+    "ap_core_input_filter",
+    "ap_get_brigade",
+    "ap_rgetline*",
+    "apr_*",
+];
+
+/// Modules of libc.
+pub(crate) const LIBC_MODULES: &[&str] = &["libc.so*", "libc-*", "libpthread*", "ld-*", "[vdso]"];
+
+/// Modules of runtimes and of libraries of languages.
 pub(crate) const RUNTIME_MODULES: &[&str] = &[
-    "libc.so*",
-    "libc-*",
-    "libpthread*",
-    "ld-*",
     "libstdc++*",
     "libgcc_s*",
     "libcoreclr.so",
@@ -399,7 +532,15 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
     "libSystem.*",
     "libjvm.so",
     "dotnet",
-    "[vdso]",
+    "node",
+    "python3*",
+    "libpython3*",
+    "*.cpython-3*",
+    "beam.smp",
+    "php-fpm*",
+    "libphp*",
+    "libaprutil-1*",
+    "libapr-1*",
 ];
 
 /// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that

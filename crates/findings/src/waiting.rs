@@ -1,22 +1,21 @@
-//! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files.
+//! Findings on threads that wait: for locks, garbage collections, another service, CPUs, CPU quota, files. `databases.rs` has
+//! those of transactions.
 
-use profiler_profile::{Finding, FindingKind, Sample};
+use std::collections::BTreeMap;
+
+use profiler_profile::{FindingKind, Sample, ThreadState, sum};
 
 use crate::{
     WaitCause,
-    deadlock::Deadlock,
-    process::{ProcessSamples, Site, percent},
+    databases::{GroupCommit, transaction_locks},
+    finalizer,
+    found::Found,
+    locks,
+    process::{ProcessSamples, percent},
 };
 
-/// The fewest threads of a lock convoy or before a slow service. Two threads take turns without a queue.
+/// The fewest threads before a slow service. One or two slow calls are no pattern.
 const MIN_THREADS: usize = 3;
-
-/// The least number of threads that wait at a lock at a time, on average: a second one means that the lock is taken
-/// again as soon as it is released.
-const MIN_LOCK_QUEUE: f64 = 2.0;
-
-/// The least share of the time of threads with work that is spent at a lock. Less costs less than a fifth of throughput.
-const MIN_LOCK_PERCENT: f64 = 20.0;
 
 /// The least share of the time of threads with work in suspensions. Tuned collectors stay below a twentieth.
 const MIN_SUSPENSION_PERCENT: f64 = 10.0;
@@ -29,6 +28,9 @@ const MIN_SERVICE_QUEUE: f64 = 2.0;
 
 /// The least share of the time of threads with work that is spent at a service: more than all other work.
 const MIN_SERVICE_PERCENT: f64 = 50.0;
+
+/// The least share of a thread's time in which it runs or could run, to be one that lacks a CPU.
+const MIN_COULD_RUN_PERCENT: f64 = 90.0;
 
 /// The least share of waiting in the time in which threads run or could run. Below, they run for longer than they wait.
 const MIN_RUN_QUEUE_PERCENT: f64 = 50.0;
@@ -49,38 +51,22 @@ const MIN_DISK_PERCENT: f64 = 30.0;
 const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
-pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
-    let deadlock = Deadlock::of(samples);
-    let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
+pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
+    let commit = GroupCommit::of(samples);
+    let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, transaction_locks];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
-    findings.extend(lock_convoy(samples, deadlock.as_ref()));
-    findings.extend(deadlock.map(|deadlock| deadlock.finding(samples)));
+    let disk = commit.as_ref().and_then(|commit| commit.finding(samples)).or_else(|| disk(samples));
+    findings.extend(disk);
+    findings.extend(locks::findings(samples, commit.as_ref()));
+    findings.extend(finalizer::blocked(samples));
     findings
 }
 
-fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
+pub(crate) fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
     move |_, found| found == Some(cause)
 }
 
-/// Threads of a deadlock do not take turns.
-fn lock_convoy(samples: &ProcessSamples<'_>, deadlock: Option<&Deadlock<'_>>) -> Option<Finding> {
-    let is_of_deadlock = |site: &Site<'_>| deadlock.is_some_and(|deadlock| deadlock.has_method(site.method));
-    let site = samples.sites(is(WaitCause::Lock)).into_iter().find(|site| !is_of_deadlock(site))?;
-    let share = percent(site.value, samples.value_with_work());
-    let queue = samples.average_threads(site.value, site.threads.len());
-    if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
-        return None;
-    }
-    let evidence = format!(
-        "{queue:.1} of {} threads at a time wait for the lock in {} ({share:.0} % of the time of threads with work)",
-        site.threads.len(),
-        site.method
-    );
-    let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, site.value))
-}
-
-fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn gc_suspension<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_suspended = is(WaitCause::GcSuspension);
     let value = samples.value(&is_suspended);
     let share = percent(value, samples.value_with_work());
@@ -92,38 +78,73 @@ fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
         "{} suspended for garbage collections in {share:.0} % of the time of threads with work",
         if threads == 1 { "1 thread is".to_owned() } else { format!("{threads} threads are") },
     );
-    let remedy = "allocate less, and keep fewer objects alive".to_owned();
-    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy, value))
+    let remedy = if requests_collections(samples, value / threads.max(1) as u64) {
+        "do not call GC.Collect: the runtime collects when it has to"
+    } else {
+        "allocate less, and keep fewer objects alive"
+    };
+    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy.to_owned(), value))
 }
 
-/// In a server, a thread that reads a socket can wait for a request. Workers of a pool and clients do not.
-fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
+/// Whether the program requests most collections: by the events of its runtime, or by the time of threads in `GC.Collect`, of the
+/// time that a thread is suspended.
+fn requests_collections(samples: &ProcessSamples<'_>, suspended: u64) -> bool {
     let marks = samples.marks;
-    let is_at_service = |sample: &Sample, cause| {
-        cause == Some(WaitCause::SocketIo)
-            && (marks.pool_workers.contains(sample) || marks.clients.contains(sample))
+    let requesting = samples.value(|sample, _| marks.collection_requests.contains(sample));
+    marks.event_causes.requests_collections.contains(&samples.process) || 2 * requesting > suspended
+}
+
+/// In a server, a thread that reads a socket can wait for a request. Clients do not. Workers of a pool can, but it is not for
+/// them to wait.
+fn slow_downstream<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+    let marks = samples.marks;
+    let is_client = |sample: &Sample| {
+        marks.clients.contains(sample) || (samples.is_service() && marks.synchronous_clients.contains(sample))
     };
-    let Site { method, value, threads } = samples.sites(is_at_service).into_iter().next()?;
+    let is_at_service = |sample: &Sample, cause| {
+        cause == Some(WaitCause::SocketIo) && (marks.pool_workers.contains(sample) || is_client(sample))
+    };
+    let method = samples.sites(is_at_service).first().map(|site| site.method);
+    let is_at_site =
+        |sample: &Sample, cause| is_at_service(sample, cause) && samples.method(sample) == method;
+    let (value, threads) = (samples.value(is_at_site), samples.threads(is_at_site).len());
+    let below = method.map(|method| format!(" below {method}")).unwrap_or_default();
     let share = percent(value, samples.value_with_work());
-    let queue = samples.average_threads(value, threads.len());
-    if threads.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
+    let queue = samples.average_threads(value, threads);
+    if threads < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
         return None;
     }
     let evidence = format!(
-        "{queue:.1} of {} threads at a time wait for sockets below {method} ({share:.0} % of the time of threads with work)",
-        threads.len(),
+        "{queue:.1} of {threads} threads at a time wait for sockets{below} ({share:.0} % of the time of threads with work)"
     );
-    let remedy = "examine the service that it calls, and call it asynchronously".to_owned();
-    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))
+    let is_at_client = |sample: &Sample, cause| is_at_site(sample, cause) && is_client(sample);
+    let remedy = if 2 * samples.value(is_at_client) > value {
+        "examine the service that it calls, and call it asynchronously"
+    } else {
+        "receive and send asynchronously: meanwhile, each thread waits for one peer"
+    }
+    .to_owned();
+    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value).below(method))
 }
 
-/// Only for events that have the threads on CPUs as well.
-fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
-    let is_runnable = is(WaitCause::RunQueue);
-    let value = samples.value(&is_runnable);
-    let on_cpu = samples.value_on_cpu();
+/// Only for events that have the threads on CPUs as well. A thread that naps waits for a CPU after each nap, on a machine with free
+/// ones as well: those that could run all the time are counted.
+fn run_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+    let mut threads = BTreeMap::<u32, (u64, u64)>::new();
+    for (sample, cause) in &samples.samples {
+        let (total, could_run) = threads.entry(samples.tid(sample)).or_default();
+        sum::add(total, sample.value);
+        if sample.state == Some(ThreadState::OnCpu) || *cause == Some(WaitCause::RunQueue) {
+            sum::add(could_run, sample.value);
+        }
+    }
+    threads.retain(|_, (total, could_run)| percent(*could_run, *total) >= MIN_COULD_RUN_PERCENT);
+    let of_busy = |sample: &Sample| threads.contains_key(&samples.tid(sample));
+    let is_runnable = |sample: &Sample, cause| cause == Some(WaitCause::RunQueue) && of_busy(sample);
+    let value = samples.value(is_runnable);
+    let on_cpu = samples.value(|sample, _| sample.state == Some(ThreadState::OnCpu) && of_busy(sample));
     let share = percent(value, value.saturating_add(on_cpu));
-    let queue = samples.average_threads(value, samples.threads(&is_runnable).len());
+    let queue = samples.average_threads(value, samples.threads(is_runnable).len());
     if on_cpu == 0 || share < MIN_RUN_QUEUE_PERCENT || queue < MIN_RUN_QUEUE {
         return None;
     }
@@ -135,7 +156,7 @@ fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
 }
 
 /// Only for events that have the threads on CPUs as well.
-fn cpu_quota(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn cpu_quota<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_throttled = is(WaitCause::CpuQuota);
     let value = samples.value(&is_throttled);
     let on_cpu = samples.value_on_cpu();
@@ -151,7 +172,7 @@ fn cpu_quota(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::CpuQuota, &evidence, remedy, value))
 }
 
-fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
+fn disk<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_at_file = is(WaitCause::FileIo);
     let value = samples.value(&is_at_file);
     let share = percent(value, samples.value_with_work());
@@ -159,8 +180,7 @@ fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
     if share < MIN_DISK_PERCENT || queue < MIN_DISK_QUEUE {
         return None;
     }
-    let site = samples.sites(&is_at_file).into_iter().next();
-    let below = site.map(|site| format!(", most below {}", site.method)).unwrap_or_default();
+    let below = samples.main_site(&is_at_file).map(|site| format!(", most below {site}")).unwrap_or_default();
     let evidence = format!(
         "{queue:.1} threads at a time wait for files ({share:.0} % of the time of threads with work){below}"
     );

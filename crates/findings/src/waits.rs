@@ -1,12 +1,21 @@
 //! Gives each sample of a waiting thread its cause.
 
-use profiler_profile::{FrameId, Profile, Sample, Stack, ThreadState};
+use std::collections::HashMap;
+
+use profiler_profile::{
+    Frame, FrameId, FrameKind, ProcessId, Profile, Sample, Stack, Symbolization, ThreadState, sum,
+};
 
 use crate::{
     WaitCause,
-    frames::{application_method, function, own_frames},
+    followers::leading_functions,
+    frames::{application_method, function, is_application, is_libc, is_managed, lock_method, own_frames},
+    kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
-    rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS, Strength},
+    primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
+    process::percent,
+    rules::{RULES, Rule, SERVICE_THREADS},
+    top_level::{is_main_loop, is_work},
 };
 
 /// The causes of the waits in a profile.
@@ -26,16 +35,33 @@ pub struct Waits {
     stacks: Vec<StackWait>,
     /// Whether a thread is a service thread of a runtime.
     is_service: Vec<bool>,
+    /// Whether the process of a thread does nothing but wait for work and for times.
+    rests: Vec<bool>,
 }
+
+/// The most time of a process that rests in which it does something else, percent: what it does after each sleep.
+const MAX_ACTIVE_PERCENT: f64 = 5.0;
 
 /// What a stack says about the wait of its thread.
 #[derive(Clone, Copy, Debug)]
 struct StackWait {
     cause: WaitCause,
+    /// The cause in the state disk.
+    in_disk: WaitCause,
     /// Whether the thread left its CPU to others.
     yields: bool,
+    /// The first frame of the rule that gives the cause.
+    rule: Option<&'static str>,
     /// Whether a service thread with this stack waits for work.
     is_idle_in_service: bool,
+    /// Whether the thread sleeps below a method or a function that does work.
+    sleeps_at_work: bool,
+}
+
+impl StackWait {
+    fn of(cause: WaitCause, in_disk: WaitCause) -> Self {
+        Self { cause, in_disk, yields: false, rule: None, is_idle_in_service: false, sleeps_at_work: false }
+    }
 }
 
 impl Waits {
@@ -43,16 +69,66 @@ impl Waits {
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         if profile.samples().iter().all(|sample| sample.state.is_none()) {
-            return Self { stacks: Vec::new(), is_service: Vec::new() };
+            return Self { stacks: Vec::new(), is_service: Vec::new(), rests: Vec::new() };
         }
         let frames = FrameRules::of(profile);
-        Self {
+        let mut waits = Self {
             stacks: profile.stacks().map(|stack| stack_wait(profile, &frames, stack)).collect(),
             is_service: profile
                 .threads()
                 .map(|thread| matches_any(SERVICE_THREADS, profile.string(thread.comm)))
                 .collect(),
+            rests: vec![false; profile.threads().len()],
+        };
+        waits.set_followers_idle(profile);
+        waits.rests = waits.resting_threads(profile);
+        waits
+    }
+
+    /// Whether each thread is of a process that rests.
+    fn resting_threads(&self, profile: &Profile) -> Vec<bool> {
+        #[derive(Default)]
+        struct Time {
+            total: u64,
+            active: u64,
+            is_at_work: bool,
         }
+        let mut processes = HashMap::<ProcessId, Time>::new();
+        for sample in profile.samples().iter().filter(|sample| sample.state.is_some()) {
+            let time = processes.entry(profile.thread(sample.thread).process).or_default();
+            sum::add(&mut time.total, sample.value);
+            match self.cause(sample) {
+                Some(WaitCause::Idle) => {}
+                Some(WaitCause::Sleep) => time.is_at_work |= self.stacks[sample.stack.index()].sleeps_at_work,
+                _ => sum::add(&mut time.active, sample.value),
+            }
+        }
+        let rests = |time: &Time| !time.is_at_work && percent(time.active, time.total) <= MAX_ACTIVE_PERCENT;
+        profile.threads().map(|thread| processes.get(&thread.process).is_some_and(rests)).collect()
+    }
+
+    /// Whether one of these rules, by their first frames, gives the cause of each stack, in the order of the stacks.
+    pub(crate) fn stacks_of_rules(&self, rules: &[&str]) -> Vec<bool> {
+        self.stacks.iter().map(|wait| wait.rule.is_some_and(|rule| rules.contains(&rule))).collect()
+    }
+
+    /// Threads that wait for the lock of a thread that waits for work wait for work themselves.
+    fn set_followers_idle(&mut self, profile: &Profile) {
+        let leading = leading_functions(profile, self);
+        if leading.is_empty() {
+            return;
+        }
+        for (wait, stack) in self.stacks.iter_mut().zip(profile.stacks()) {
+            let follows = || lock_method(profile, stack).is_some_and(|method| leading.contains(method));
+            if wait.cause == WaitCause::Lock && follows() {
+                wait.cause = WaitCause::Idle;
+            }
+        }
+    }
+
+    /// What each stack says about a wait, in the order of the stacks.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = WaitCause> {
+        self.stacks.iter().map(|wait| wait.cause)
     }
 
     /// What the thread of a sample waited for; `None` if it ran, and for events without states.
@@ -65,31 +141,195 @@ impl Waits {
             (ThreadState::Runnable, _) if !wait.yields => Some(WaitCause::RunQueue),
             (ThreadState::Throttled, _) => Some(WaitCause::CpuQuota),
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
-            // The kernel also waits for its own locks in this state.
-            (ThreadState::Disk, cause @ (WaitCause::PageFault | WaitCause::Lock)) => Some(cause),
-            (ThreadState::Disk, _) => Some(WaitCause::FileIo),
+            (ThreadState::Disk, _) => Some(wait.in_disk),
             _ if wait.is_idle_in_service && self.is_service[sample.thread.index()] => Some(WaitCause::Idle),
+            (_, WaitCause::Sleep) if self.rests[sample.thread.index()] => Some(WaitCause::Idle),
             (_, cause) => Some(cause),
         }
     }
 }
 
 fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWait {
-    let own = own_frames(profile, stack);
-    let primitive = own.iter().find_map(|id| frames.primitives[id.index()]);
-    if let Some(Primitive { cause, strength: Strength::Final, .. }) = primitive {
-        return StackWait { cause: *cause, yields: false, is_idle_in_service: false };
+    let own = OwnFrames { profile, rules: frames, ids: own_frames(profile, stack) };
+    let primitive = own.primitive();
+    let in_disk = disk_cause(profile, frames, own.ids, primitive.map(|(_, primitive)| primitive));
+    if let Some((_, Primitive { cause, strength: Strength::Final, .. })) = primitive {
+        return StackWait::of(*cause, in_disk);
     }
-    let rule = own.iter().enumerate().find_map(|(index, id)| {
-        let mut rules = frames.rules[id.index()].iter();
-        rules.find(|rule| has_callers(profile, &rule.frames[1..], &own[index + 1..]))
-    });
-    let cause = rule.map(|rule| rule.cause).or(primitive.map(|primitive| primitive.cause));
+    let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
+    let cause = rule
+        .map(|rule| rule.cause)
+        .or_else(|| primitive.map(|(index, primitive)| own.default_cause(index, primitive)));
+    let cause = cause.unwrap_or(WaitCause::Other);
     StackWait {
-        cause: cause.unwrap_or(WaitCause::Other),
-        yields: primitive.is_some_and(|primitive| primitive.strength == Strength::Yields),
+        rule: rule.map(|rule| rule.frames[0]),
+        sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
+        yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
         is_idle_in_service: application_method(profile, stack).is_none(),
+        ..StackWait::of(cause, in_disk)
     }
+}
+
+/// The frames of a thread that waits, leaf first.
+struct OwnFrames<'a> {
+    profile: &'a Profile,
+    rules: &'a FrameRules,
+    ids: &'a [FrameId],
+}
+
+impl<'a> OwnFrames<'a> {
+    fn frame(&self, id: FrameId) -> &'a Frame {
+        self.profile.frame(id)
+    }
+
+    /// The primitive that is nearest to the leaf, with the index of its outermost frame.
+    fn primitive(&self) -> Option<(usize, &'static Primitive)> {
+        let found = self.ids.iter().find_map(|id| self.rules.primitives[id.index()]);
+        let is_futex = |id: &FrameId| matches_any(FUTEX.functions, function(self.profile, self.frame(*id)));
+        let primitive = found.or_else(|| self.ids.iter().any(is_futex).then_some(&FUTEX))?;
+        let is_part = |id: &FrameId| {
+            let frame = self.frame(*id);
+            frame.kind == FrameKind::Kernel || is_libc(self.profile, frame)
+        };
+        let is_of_primitive = |id: &FrameId| {
+            self.rules.primitives[id.index()].is_some_and(|other| other.leaf == primitive.leaf) || is_part(id)
+        };
+        Some((self.ids.iter().take_while(|id| is_of_primitive(id)).count(), primitive))
+    }
+
+    /// The rule whose first frame is nearest to the leaf.
+    fn rule(&self, leaf: Option<Leaf>) -> Option<&'static Rule> {
+        let mut has_method = false;
+        self.ids.iter().enumerate().find_map(|(index, id)| {
+            let mut rules = self.rules.rules[id.index()].iter();
+            let rule =
+                rules.find(|rule| !(rule.is_of_runtime && has_method) && self.applies(rule, index, leaf));
+            has_method |= is_managed(self.frame(*id));
+            rule.copied()
+        })
+    }
+
+    fn applies(&self, rule: &Rule, index: usize, leaf: Option<Leaf>) -> bool {
+        let is_leaf = rule.leaves.is_empty() || leaf.is_some_and(|leaf| rule.leaves.contains(&leaf));
+        is_leaf
+            && has_callers(self.profile, &rule.frames[1..], &self.ids[index + 1..])
+            && match rule.inner {
+                Some(inner) => self.waits_itself(inner, index) && !self.is_below_managed_code(index),
+                None => rule.cause != WaitCause::Idle || !self.is_in_callback(index),
+            }
+    }
+
+    /// Whether a loop reaches the primitive by these functions alone, so that no callback waits.
+    fn waits_itself(&self, inner: &[&str], index: usize) -> bool {
+        let module = self.frame(self.ids[index]).module;
+        self.ids[..index].iter().all(|id| {
+            let frame = self.frame(*id);
+            frame.kind == FrameKind::Kernel
+                || self.rules.primitives[id.index()].is_some()
+                || matches_any(inner, function(self.profile, frame))
+                || (frame.kind == FrameKind::Native
+                    && (is_libc(self.profile, frame) || (is_unsymbolized(frame) && frame.module == module)))
+        })
+    }
+
+    /// Whether a method of the application called a loop in native code: it waits until the loop ends.
+    fn is_below_managed_code(&self, index: usize) -> bool {
+        !is_managed(self.frame(self.ids[index]))
+            && self.ids[index + 1..].iter().any(|id| is_managed(self.frame(*id)))
+    }
+
+    /// Whether a method of the application is between a loop and the leaf.
+    fn is_in_callback(&self, index: usize) -> bool {
+        let is_method = |frame: &Frame| is_managed(frame) && is_application(self.profile, frame);
+        self.ids[..index].iter().any(|id| is_method(self.frame(*id)))
+    }
+
+    /// Whether a function that does work is among the callers from an index on.
+    fn has_work(&self, from: usize) -> bool {
+        self.ids[from..].iter().any(|id| self.rules.works[id.index()])
+    }
+
+    /// Whether a thread that sleeps can do so within its work. Names of methods do not show a main loop.
+    fn sleeps_at_work(&self) -> bool {
+        self.has_work(0) || self.is_in_callback(self.ids.len())
+    }
+
+    /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.
+    fn has_frame_of_rule(&self) -> bool {
+        self.ids.iter().any(|id| !self.rules.rules[id.index()].is_empty())
+    }
+
+    /// The cause where no rule matches a caller of the primitive, which ends at an index.
+    fn default_cause(&self, end: usize, primitive: &Primitive) -> WaitCause {
+        let callers = || self.ids[end..].iter().map(|id| self.frame(*id));
+        match primitive.cause {
+            WaitCause::Idle if self.has_work(end) || self.has_frame_of_rule() => WaitCause::Other,
+            WaitCause::Sleep => WaitCause::Sleep,
+            _ if self.has_frame_of_rule() => primitive.cause,
+            _ if is_main_loop(self.profile, primitive.leaf, callers()) => WaitCause::Idle,
+            cause => cause,
+        }
+    }
+}
+
+/// The cause of a wait in the state disk: that of the function that waits, or a file where frames show it.
+fn disk_cause(
+    profile: &Profile,
+    frames: &FrameRules,
+    own: &[FrameId],
+    primitive: Option<&Primitive>,
+) -> WaitCause {
+    let names = || own.iter().map(|id| function(profile, profile.frame(*id)));
+    let waiting = names().find(|name| !matches_any(SCHEDULER, name)).unwrap_or_default();
+    let of_function = WAITING_FUNCTIONS.iter().find(|(_, functions)| matches_any(functions, waiting));
+    if let Some((cause, _)) = of_function {
+        return *cause;
+    }
+    let has_kernel_names = own.iter().map(|id| profile.frame(*id)).any(is_named_kernel_function);
+    let counts = |evidence: &FileEvidence| !(has_kernel_names && *evidence == FileEvidence::Call);
+    let of_file = || own.iter().filter_map(|id| frames.files[id.index()]).filter(counts).min();
+    match primitive {
+        Some(Primitive { cause: cause @ (WaitCause::PageFault | WaitCause::Lock), .. }) => *cause,
+        _ => of_file().map_or(WaitCause::Other, FileEvidence::cause),
+    }
+}
+
+fn is_named_kernel_function(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Kernel && matches!(frame.symbolization, Symbolization::Symbol(_))
+}
+
+/// What a function says about waits for files, the most certain first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum FileEvidence {
+    /// The file is in memory.
+    InMemory,
+    /// The kernel waits for a file.
+    Kernel,
+    /// A function of libc waits for a file, where functions of the kernel have no names.
+    Call,
+}
+
+impl FileEvidence {
+    fn of(frame: &Frame, name: &str) -> Option<Self> {
+        let has = |functions| matches_any(functions, name);
+        match () {
+            () if has(MEMORY_FILE_FUNCTIONS) => Some(Self::InMemory),
+            () if has(FILE_FUNCTIONS) => Some(Self::Kernel),
+            () if frame.kind != FrameKind::Kernel && has(FILE_CALLS) => Some(Self::Call),
+            () => None,
+        }
+    }
+
+    fn cause(self) -> WaitCause {
+        match self {
+            Self::InMemory => WaitCause::Other,
+            Self::Kernel | Self::Call => WaitCause::FileIo,
+        }
+    }
+}
+
+fn is_unsymbolized(frame: &Frame) -> bool {
+    matches!(frame.symbolization, Symbolization::Address(_))
 }
 
 /// Whether frames that match the patterns are among these callers, in the order of the patterns.
@@ -102,6 +342,9 @@ fn has_callers(profile: &Profile, patterns: &[&str], callers: &[FrameId]) -> boo
 struct FrameRules {
     primitives: Vec<Option<&'static Primitive>>,
     rules: Vec<Vec<&'static Rule>>,
+    files: Vec<Option<FileEvidence>>,
+    /// Whether the function does work.
+    works: Vec<bool>,
 }
 
 impl FrameRules {
@@ -114,6 +357,8 @@ impl FrameRules {
             rules: names()
                 .map(|name| RULES.iter().filter(|rule| matches(rule.frames[0], name)).collect())
                 .collect(),
+            files: profile.frames().map(|frame| FileEvidence::of(frame, function(profile, frame))).collect(),
+            works: profile.frames().map(|frame| is_work(profile, frame)).collect(),
         }
     }
 }

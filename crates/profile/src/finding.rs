@@ -30,6 +30,14 @@ pub enum FindingKind {
     LockConvoy,
     /// Threads wait for locks that no thread releases.
     Deadlock,
+    /// Threads wait for a lock that its owner holds for seconds.
+    HeldLock,
+    /// Threads wait for room in a queue.
+    FullQueue,
+    /// Threads wait for a connection of a pool that has a limit.
+    ConnectionLimit,
+    /// The thread that executes finalizers is in one of them all the time.
+    BlockedFinalizer,
     /// Threads wait for garbage collections.
     GcSuspension,
     /// Threads wait for the responses of another service.
@@ -40,6 +48,8 @@ pub enum FindingKind {
     CpuQuota,
     /// Threads wait for files.
     Disk,
+    /// The thread of an event loop computes all the time.
+    BusyThread,
     /// CPUs compile methods.
     Compilation,
     /// CPUs collect garbage.
@@ -68,11 +78,16 @@ impl FindingKind {
         Self::PoolStarvation,
         Self::LockConvoy,
         Self::Deadlock,
+        Self::HeldLock,
+        Self::FullQueue,
+        Self::ConnectionLimit,
+        Self::BlockedFinalizer,
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,
         Self::CpuQuota,
         Self::Disk,
+        Self::BusyThread,
         Self::Compilation,
         Self::GarbageCollection,
         Self::Spinning,

@@ -119,6 +119,16 @@ impl RuntimeEvent {
         self.fields.iter().find(|field| profile.string(field.name) == name).map(|field| field.value)
     }
 
+    /// Whether a thread pool got workers because those that it had did not proceed: no work item was taken from its queue for a
+    /// time (`Starvation`), or workers waited for tasks (`CooperativeBlocking`).
+    #[must_use]
+    pub fn is_pool_starvation(&self, profile: &crate::Profile) -> bool {
+        // The value map ThreadAdjustmentReasonMap (dotnet/runtime, src/coreclr/vm/ClrEtwAll.man).
+        const REASONS: [&str; 2] = ["Starvation", "CooperativeBlocking"];
+        self.kind == RuntimeEventKind::PoolAdjustment
+            && matches!(self.field(profile, "Reason"), Some(FieldValue::Text(text)) if REASONS.contains(&profile.string(text)))
+    }
+
     /// The end of the event, nanoseconds since the start of sampling.
     #[must_use]
     pub fn end_ns(&self) -> u64 {

@@ -23,7 +23,7 @@ fn part(profile: &Profile, kind: RuntimeEventKind) -> Option<String> {
         RuntimeEventKind::Suspension => format!("{} suspended", duration(&events)),
         RuntimeEventKind::Contention => format!("{number} ({})", duration(&events)),
         RuntimeEventKind::PoolAdjustment => {
-            let starved = events.iter().filter(|event| has(profile, event, "Reason", "Starvation")).count();
+            let starved = events.iter().filter(|event| event.is_pool_starvation(profile)).count();
             format!("{number} ({starved} for starvation)")
         }
         RuntimeEventKind::Request => {
@@ -73,7 +73,9 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(1, "app");
         let name = builder.string("x");
-        let [depth, reason, starvation] = ["Depth", "Reason", "Starvation"].map(|text| builder.string(text));
+        let [depth, reason, starvation, blocking, stable] =
+            ["Depth", "Reason", "Starvation", "CooperativeBlocking", "Stabilizing"]
+                .map(|text| builder.string(text));
         let mut add = |kind, duration_ns, field: Option<(_, FieldValue)>| {
             let fields = field.into_iter().map(|(name, value)| EventField { name, value }).collect();
             builder.add_runtime_event(RuntimeEvent {
@@ -94,14 +96,16 @@ mod tests {
         }
         add(RuntimeEventKind::Suspension, 83_000_000, None);
         add(RuntimeEventKind::Suspension, 1_000_000, None);
-        add(RuntimeEventKind::PoolAdjustment, 0, Some((reason, FieldValue::Text(starvation))));
+        for text in [starvation, blocking, stable] {
+            add(RuntimeEventKind::PoolAdjustment, 0, Some((reason, FieldValue::Text(text))));
+        }
         add(RuntimeEventKind::Exception, 0, None);
         add(RuntimeEventKind::Exception, 0, None);
         add(RuntimeEventKind::Contention, 5_000_000, None);
         add(RuntimeEventKind::Request, 5_000_000, None);
         add(RuntimeEventKind::Request, 250_000_000, None);
         let expected = "events: 3 garbage collections (1 of generation 2); 84 ms suspended; \
-                        1 thread pool adjustment (1 for starvation); 2 exceptions; 1 lock contention (5 ms); 2 requests (the longest 250 ms)";
+                        3 thread pool adjustments (2 for starvation); 2 exceptions; 1 lock contention (5 ms); 2 requests (the longest 250 ms)";
         assert_eq!(line(&builder.finish(Header::default())).as_deref(), Some(expected));
     }
 

@@ -4,7 +4,12 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use profiler_profile::{EventId, ProcessId, Profile, Sample, sum};
 
-use crate::{WaitCause, Waits, frames::application_method, marks::Marks, process::percent};
+use crate::{
+    WaitCause, Waits,
+    frames::application_method,
+    marks::{Marks, StackSet},
+    process::{heaviest, percent},
+};
 
 /// The least share of the time below one method that names it.
 const MIN_SITE_PERCENT: f64 = 50.0;
@@ -33,6 +38,18 @@ impl<'a> WaitSamples<'a> {
         time_ns: &RangeInclusive<u64>,
     ) -> Option<BlockingSite<'a>> {
         self.profile.event_ids().find_map(|event| self.site_by(event, process, time_ns))
+    }
+
+    /// The method in most of the stacks of a set that samples of a process have, by value.
+    pub(super) fn site_of(&self, process: ProcessId, stacks: &StackSet) -> Option<&'a str> {
+        let profile = self.profile;
+        let is_counted =
+            |sample: &&Sample| stacks.contains(sample) && profile.thread(sample.thread).process == process;
+        let method = |sample: &Sample| application_method(profile, profile.stack(sample.stack));
+        let samples = profile.samples().iter().filter(is_counted);
+        let (method, value, total) =
+            heaviest(samples.filter_map(|sample| Some((method(sample)?, sample.value))))?;
+        (percent(value, total) >= MIN_SITE_PERCENT).then_some(method)
     }
 
     fn site_by(

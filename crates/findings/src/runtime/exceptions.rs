@@ -1,9 +1,15 @@
 //! Finds processes that throw many exceptions.
 
-use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind};
+use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind};
 
 use super::process_events::{ProcessEvents, most_frequent};
-use crate::{frames::short, process::percent};
+use crate::{
+    found::Found,
+    frames::{application_frames, function, own_frames, short},
+    pattern::matches_any,
+    process::percent,
+    rules::RETHROWS,
+};
 
 /// The least number of exceptions a second. An exception costs tens of microseconds and the stack is searched for its
 /// handler; programs that throw for failures alone stay far below.
@@ -15,10 +21,17 @@ const MIN_EXCEPTIONS: usize = 100;
 /// The least share of the most frequent type that names it.
 const MIN_TYPE_PERCENT: f64 = 20.0;
 
-pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
-    let exceptions: Vec<_> = events.of_kind(RuntimeEventKind::Exception).collect();
-    let per_second = exceptions.len() as f64 / events.seconds();
-    if exceptions.len() < MIN_EXCEPTIONS || per_second < MIN_PER_SECOND || !per_second.is_finite() {
+/// The flag of an exception that a handler throws again (`ExceptionThrown` in `ClrEtwAll.man`: `IsReThrown`).
+const RETHROWN: u64 = 4;
+
+pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
+    let all = events.of_kind(RuntimeEventKind::Exception);
+    let (again, first): (Vec<_>, Vec<_>) = all.partition(|exception| is_rethrow(events, exception));
+    // An exception that a task has without a throw is thrown by those that await it alone.
+    let (exceptions, is_again) = if first.is_empty() { (again.clone(), true) } else { (first, false) };
+    let per_second = |count: usize| count as f64 / events.seconds();
+    let rate = per_second(exceptions.len());
+    if exceptions.len() < MIN_EXCEPTIONS || rate < MIN_PER_SECOND || !rate.is_finite() {
         return None;
     }
     let type_of = |exception: &RuntimeEvent| events.text(exception, "ExceptionType");
@@ -30,8 +43,14 @@ pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
         None => exceptions,
     };
     let site = events.site(&of_type);
+    let thrown = if is_again { "thrown again by those that await a task" } else { "thrown" };
+    let others = if is_again || again.is_empty() {
+        String::new()
+    } else {
+        format!("; those that await or catch them throw {:.0} again", per_second(again.len()))
+    };
     let evidence = format!(
-        "{per_second:.0} exceptions are thrown each second{}{}",
+        "{rate:.0} exceptions are {thrown} each second{}{}{others}",
         most.map(|(name, share)| format!(", {share:.0} % of them {name}")).unwrap_or_default(),
         site.map(|site| format!(", most below {site}")).unwrap_or_default(),
     );
@@ -39,5 +58,17 @@ pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
         Some(site) => format!("let {} return its failures as results, or test for them first", short(site)),
         None => "return expected failures as results, or test for them first".to_owned(),
     };
-    Some(events.finding(FindingKind::Exceptions, &evidence, remedy, 0))
+    Some(events.finding(FindingKind::Exceptions, &evidence, remedy, 0).below(site))
+}
+
+/// Whether an exception was thrown before: by its flag, or by the functions between the throw and the application.
+fn is_rethrow(events: &ProcessEvents<'_>, exception: &RuntimeEvent) -> bool {
+    if events.number(exception, "ExceptionFlags").is_some_and(|flags| flags & RETHROWN != 0) {
+        return true;
+    }
+    let Some(stack) = exception.stack.map(|stack| events.profile.stack(stack)) else { return false };
+    let own = own_frames(events.profile, stack);
+    let callees = application_frames(events.profile, stack).next().unwrap_or(own.len());
+    let names = own.iter().take(callees).map(|id| function(events.profile, events.profile.frame(*id)));
+    names.into_iter().any(|name| matches_any(RETHROWS, name))
 }

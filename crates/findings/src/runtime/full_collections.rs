@@ -1,9 +1,13 @@
 //! Finds processes that collect generation 2 often, and what they allocate before.
 
-use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
+use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind, sum};
 
-use super::process_events::ProcessEvents;
+use super::{
+    collection_reasons::{CollectionCause, cause_of},
+    process_events::ProcessEvents,
+};
 use crate::{
+    found::Found,
     frames::short,
     process::{heaviest, percent},
 };
@@ -23,27 +27,23 @@ const MIN_ALLOCATIONS: usize = 20;
 /// The least share of the bytes that names a type.
 const MIN_TYPE_PERCENT: f64 = 20.0;
 
-/// The reasons of collections that an allocation of a large object causes (`GCReasonMap` in the runtime's `ClrEtwAll.man`).
-const LARGE_OBJECT_REASONS: [&str; 2] = ["AllocLarge", "OutOfSpaceLOH"];
-
-/// The prefix of the reasons of collections that the program requests.
-const INDUCED_PREFIX: &str = "Induced";
-
 /// The allocation kind of large objects (`GCAllocationKindMap`).
 const LARGE: &str = "Large";
 
-pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
-    let reason = |collection: &RuntimeEvent| events.text(collection, "Reason").unwrap_or_default();
-    let is_induced = |collection: &&RuntimeEvent| reason(collection).starts_with(INDUCED_PREFIX);
+pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
+    let is_requested =
+        |collection: &&RuntimeEvent| cause_of(events, collection) == Some(CollectionCause::Request);
     let collections: Vec<_> =
-        events.of_kind(RuntimeEventKind::GarbageCollection).filter(|event| !is_induced(event)).collect();
+        events.of_kind(RuntimeEventKind::GarbageCollection).filter(|event| !is_requested(event)).collect();
     let is_full = |event: &&&RuntimeEvent| events.number(event, "Depth") == Some(OLDEST_GENERATION);
     let full: Vec<_> = collections.iter().filter(is_full).collect();
     let share = percent(full.len() as u64, collections.len() as u64);
     if full.len() < MIN_COLLECTIONS || share < MIN_PERCENT {
         return None;
     }
-    let for_large = full.iter().filter(|event| LARGE_OBJECT_REASONS.contains(&reason(event))).count();
+    let is_for_large =
+        |event: &&&&RuntimeEvent| cause_of(events, event) == Some(CollectionCause::LargeObjects);
+    let for_large = full.iter().filter(is_for_large).count();
     let are_for_large = 2 * for_large > full.len();
     let allocations = allocations(events, are_for_large);
     if allocations.len() < MIN_ALLOCATIONS {

@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind};
+use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind};
 
-use super::process_events::{ProcessEvents, duration_text};
+use super::{
+    blocked_workers::WaitSamples,
+    collection_reasons::{CollectionCause, main_cause},
+    process_events::{ProcessEvents, duration_text},
+};
+use crate::found::Found;
+use crate::frames::short;
 use crate::process::percent;
 
 /// The least share of the time. Tuned collectors stay below a twentieth.
@@ -17,7 +23,7 @@ const MIN_SUSPENSIONS: usize = 3;
 /// `ClrEtwAll.man`).
 const REASON_PREFIX: &str = "SuspendForGC";
 
-pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
+pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) -> Option<Found<'a>> {
     let is_for_gc = |event: &&RuntimeEvent| {
         events.text(event, "Reason").is_some_and(|reason| reason.starts_with(REASON_PREFIX))
     };
@@ -29,13 +35,62 @@ pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
         return None;
     }
     let longest_ns = suspensions.iter().map(|suspension| suspension.duration_ns).max()?;
+    let reason = Reason::of(events, samples);
     let evidence = format!(
-        "all managed threads are suspended for garbage collections for {share:.0} % of the time{}; the longest pause takes {}",
+        "all managed threads are suspended for garbage collections for {share:.0} % of the time{}; the longest pause takes {}{}",
         collections(events).map(|collections| format!(": {collections}")).unwrap_or_default(),
         duration_text(longest_ns),
+        reason.evidence(),
     );
-    let remedy = "allocate less, and keep fewer objects alive".to_owned();
-    Some(events.finding(FindingKind::GcPauses, &evidence, remedy, suspended_ns))
+    Some(events.finding(FindingKind::GcPauses, &evidence, reason.remedy(), suspended_ns))
+}
+
+/// Why most collections happen.
+struct Reason<'a> {
+    /// The cause, how many collections have it, and the number of collections.
+    cause: Option<(CollectionCause, u64, u64)>,
+    /// The method below which the program requests collections, by samples of its threads.
+    site: Option<&'a str>,
+}
+
+impl<'a> Reason<'a> {
+    fn of(events: &ProcessEvents<'_>, samples: &WaitSamples<'a>) -> Self {
+        let cause = main_cause(events);
+        let is_request = matches!(cause, Some((CollectionCause::Request, ..)));
+        let site = is_request.then(|| samples.site_of(events.process, &samples.marks.collection_requests));
+        Self { cause, site: site.flatten() }
+    }
+
+    fn evidence(&self) -> String {
+        let Some((cause, count, all)) = self.cause else { return String::new() };
+        let below = self.site.map(|site| format!(" below {site}")).unwrap_or_default();
+        match cause {
+            CollectionCause::Allocation => String::new(),
+            CollectionCause::LargeObjects => format!("; {count} of {all} are for large objects"),
+            CollectionCause::Request => format!("; {count} of {all} are requested by GC.Collect{below}"),
+            CollectionCause::LowMemory => format!("; {count} of {all} are for low memory"),
+        }
+    }
+
+    fn remedy(&self) -> String {
+        match self.cause.map(|(cause, ..)| cause) {
+            None | Some(CollectionCause::Allocation) => {
+                "allocate less, and keep fewer objects alive".to_owned()
+            }
+            Some(CollectionCause::LargeObjects) => {
+                "reuse large buffers, as with ArrayPool, or divide them into smaller ones".to_owned()
+            }
+            Some(CollectionCause::Request) => match self.site {
+                Some(site) => {
+                    format!("do not call GC.Collect in {}: the runtime collects when it has to", short(site))
+                }
+                None => "do not call GC.Collect: the runtime collects when it has to".to_owned(),
+            },
+            Some(CollectionCause::LowMemory) => {
+                "raise the memory limit of the container, or keep fewer objects alive".to_owned()
+            }
+        }
+    }
 }
 
 /// The time that events in time order cover up to the end of the measurement, nanoseconds. Time that several events cover

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
+use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind, sum};
 
 use super::process_events::{ProcessEvents, duration_text, most_frequent};
+use crate::found::Found;
 use crate::process::percent;
 
 /// The least number of threads that wait for the lock at a time, on average. Below, there are times at which no thread waits.
@@ -16,7 +17,7 @@ const MIN_WAITS: usize = 10;
 /// The least share of the waits with the same owner that names it.
 const MIN_OWNER_PERCENT: f64 = 50.0;
 
-pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
+pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
     let mut locks = BTreeMap::<u64, Vec<&RuntimeEvent>>::new();
     for wait in events.of_kind(RuntimeEventKind::Contention) {
         if let Some(lock) = events.number(wait, "LockID") {
@@ -30,15 +31,18 @@ pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
     if waits.len() < MIN_WAITS || queue < MIN_QUEUE {
         return None;
     }
+    let site = events.site(&waits);
+    let owner = owner(events, &waits);
     let evidence = format!(
         "{queue:.1} threads at a time wait for one lock{}, {} times for {} in all{}",
-        events.site(&waits).map(|site| format!(", most below {site}")).unwrap_or_default(),
+        site.map(|site| format!(", most below {site}")).unwrap_or_default(),
         waits.len(),
         duration_text(total_ns),
-        owner(events, &waits).map(|owner| format!("; {owner}")).unwrap_or_default(),
+        owner.as_ref().map(|owner| format!("; {owner}")).unwrap_or_default(),
     );
     let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    Some(events.finding(FindingKind::LockContention, &evidence, remedy, total_ns))
+    let found = events.finding(FindingKind::LockContention, &evidence, remedy, total_ns);
+    Some(Found { owner, ..found.below(site) })
 }
 
 /// The thread that owned the lock at most of the waits: `its owner is thread 31 (worker) at 92 % of them`.

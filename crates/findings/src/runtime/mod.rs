@@ -1,6 +1,8 @@
 //! Findings from what runtimes reported: suspensions, collections, exceptions, waits for locks, adjustments of thread pools.
 
 mod blocked_workers;
+mod collection_reasons;
+mod event_causes;
 mod exceptions;
 mod full_collections;
 mod gc_pauses;
@@ -8,18 +10,18 @@ mod lock_contention;
 mod pool_growth;
 mod process_events;
 
-use profiler_profile::Finding;
-
-pub(crate) use self::blocked_workers::WaitSamples;
 use self::process_events::ProcessEvents;
+pub(crate) use self::{blocked_workers::WaitSamples, event_causes::EventCauses};
+use crate::found::Found;
 
 /// The findings of the runtime events of all processes.
-pub(crate) fn findings(samples: &WaitSamples<'_>) -> Vec<Finding> {
-    let finders = [gc_pauses::find, full_collections::find, exceptions::find, lock_contention::find];
+pub(crate) fn findings<'a>(samples: &WaitSamples<'a>) -> Vec<Found<'a>> {
+    let finders = [full_collections::find, exceptions::find, lock_contention::find];
+    let finders_with_samples = [gc_pauses::find, pool_growth::find];
     let mut findings = Vec::new();
     for events in ProcessEvents::of(samples.profile) {
         findings.extend(finders.iter().filter_map(|find| find(&events)));
-        findings.extend(pool_growth::find(&events, samples));
+        findings.extend(finders_with_samples.iter().filter_map(|find| find(&events, samples)));
     }
     findings
 }

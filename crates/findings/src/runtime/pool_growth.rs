@@ -1,9 +1,12 @@
 //! Finds thread pools that add workers because their queue does not proceed.
 
-use profiler_profile::{Finding, FindingKind, RuntimeEventKind};
+use profiler_profile::{FindingKind, RuntimeEventKind};
 
-use super::{blocked_workers::WaitSamples, process_events::ProcessEvents};
-use crate::{WaitCause, frames::short};
+use super::{
+    blocked_workers::WaitSamples,
+    process_events::{ProcessEvents, most_frequent},
+};
+use crate::{WaitCause, found::Found, frames::short};
 
 /// The fewest adjustments. The pool adds a worker now and then in a burst of work.
 const MIN_ADJUSTMENTS: usize = 5;
@@ -11,18 +14,18 @@ const MIN_ADJUSTMENTS: usize = 5;
 /// The least number of workers that the pool gained.
 const MIN_NEW_WORKERS: u64 = 5;
 
-/// The reason of an adjustment after a time in which no work item was dequeued (`ThreadAdjustmentReasonMap` in the runtime's
-/// `ClrEtwAll.man`).
-const STARVATION: &str = "Starvation";
+/// The reason of an adjustment for workers that wait for tasks: they report their waits, and the runtime does not observe its queue
+/// (`ThreadAdjustmentReasonMap` in the runtime's `ClrEtwAll.man`).
+const COOPERATIVE_BLOCKING: &str = "CooperativeBlocking";
 
 /// The time without progress after which the pool adds a worker (`GateThread.GateActivitiesPeriodMs` in the runtime's
 /// `PortableThreadPool`).
 const STARVATION_NS: u64 = 500_000_000;
 
 /// The growth of a pool, and from samples of waiting threads, what its workers do meanwhile.
-pub(super) fn find(events: &ProcessEvents<'_>, samples: &WaitSamples<'_>) -> Option<Finding> {
+pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) -> Option<Found<'a>> {
     let adjustments: Vec<_> = events.of_kind(RuntimeEventKind::PoolAdjustment).collect();
-    let is_starvation = |index: &usize| events.text(adjustments[*index], "Reason") == Some(STARVATION);
+    let is_starvation = |index: &usize| adjustments[*index].is_pool_starvation(events.profile);
     let starvations: Vec<usize> = (0..adjustments.len()).filter(is_starvation).collect();
     let (first, last) = (*starvations.first()?, *starvations.last()?);
     let workers = |index: usize| events.number(adjustments[index], "NewWorkerThreadCount");
@@ -34,9 +37,13 @@ pub(super) fn find(events: &ProcessEvents<'_>, samples: &WaitSamples<'_>) -> Opt
     }
     let begin_ns = adjustments[first].time_ns.saturating_sub(STARVATION_NS);
     let site = samples.blocking_site(events.process, &(begin_ns..=adjustments[last].time_ns));
+    let reasons = starvations.iter().map(|index| events.text(adjustments[*index], "Reason"));
+    let meaning = match most_frequent(reasons)? {
+        (Some(COOPERATIVE_BLOCKING), ..) => "workers waited for tasks",
+        _ => "no work item was taken from its queue",
+    };
     let evidence = format!(
-        "the thread pool added workers {} times because no work item was taken from its queue, from {from} to {to} \
-         workers{}",
+        "the thread pool added workers {} times because {meaning}, from {from} to {to} workers{}",
         starvations.len(),
         site.map(|site| format!(
             "; meanwhile, {:.0} % of the time in which workers block is below {} ({})",
@@ -49,5 +56,6 @@ pub(super) fn find(events: &ProcessEvents<'_>, samples: &WaitSamples<'_>) -> Opt
         Some((method, _)) => format!("do not block workers in {method}"),
         None => "make methods asynchronous that block workers; --wall shows them".to_owned(),
     };
-    Some(events.finding(FindingKind::PoolGrowth, &evidence, remedy, 0))
+    let found = events.finding(FindingKind::PoolGrowth, &evidence, remedy, 0);
+    Some(found.below(site.map(|site| site.method)))
 }

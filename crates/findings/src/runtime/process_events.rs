@@ -7,6 +7,7 @@ use profiler_profile::{
 };
 
 use crate::{
+    found::Found,
     frames::application_method,
     process::{heaviest, in_process, percent},
 };
@@ -74,9 +75,10 @@ impl<'a> ProcessEvents<'a> {
     }
 
     /// A finding, with the process where the profile has several.
-    pub(super) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
+    pub(super) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Found<'a> {
         let evidence = in_process(self.profile, self.process, evidence);
-        Finding { kind, evidence, remedy, event: None, value }
+        let finding = Finding { kind, evidence, remedy, event: None, value };
+        Found { finding, process: self.process, method: None, owner: None }
     }
 }
 

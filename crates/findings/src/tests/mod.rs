@@ -1,9 +1,17 @@
 //! Tests of causes and findings.
 
+mod busy;
+mod causes;
+mod corelib;
 mod cpu;
+mod crowd;
 mod deadlock;
+mod held_lock;
+mod main_loops;
 mod pool;
 mod runtime;
+mod runtime_helpers;
+mod services;
 mod stacks;
 mod views;
 mod waiting;
@@ -101,8 +109,8 @@ impl Threads {
     }
 }
 
-/// A stack of folded frames, root first. A name with `!` is a method, a name with `@` has its module after it. `--` and a name
-/// with `~` are labels.
+/// A stack of folded frames, root first. A name with `!` is a method, one behind `jit ` JIT code without an assembly, a name with
+/// `@` has its module after it, one before `_[k]` is of the kernel. `--` and a name with `~` are labels.
 fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
     let frames = folded.split(';').rev().map(|text| frame(builder, text)).collect();
     builder.stack(frames, StackEnd::Root)
@@ -110,11 +118,16 @@ fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
 
 fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
     let (name, module) = text.split_once('@').unwrap_or((text, "/app/shop"));
-    let kind = match name {
-        "--" => FrameKind::Label,
-        name if name.starts_with('~') => FrameKind::Label,
-        name if name.contains('!') => FrameKind::Jit,
-        _ => FrameKind::Native,
+    let (name, kind) = match name {
+        "--" => (name, FrameKind::Label),
+        _ if name.starts_with('~') => (name, FrameKind::Label),
+        _ if name.contains('!') => (name, FrameKind::Jit),
+        _ if module == "[kernel]" => (name, FrameKind::Kernel),
+        _ => match (name.strip_prefix("jit "), name.strip_suffix("_[k]")) {
+            (Some(name), _) => (name, FrameKind::Jit),
+            (_, Some(name)) => (name, FrameKind::Kernel),
+            _ => (name, FrameKind::Native),
+        },
     };
     let module = (kind == FrameKind::Native).then(|| builder.module(module, &[]));
     let name = builder.string(name);

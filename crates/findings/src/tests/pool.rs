@@ -111,16 +111,76 @@ fn a_worker_that_blocks_for_less_than_half_of_its_time_is_not_blocked() {
 }
 
 #[test]
-fn a_wait_below_many_methods_is_no_finding() {
+fn workers_that_block_below_many_methods_are_starvation() {
     let with_methods = |methods: &[&str]| {
         let mut threads = Threads::wall();
         for method in methods {
             threads.add(2, ThreadState::Blocked, &format!("{POOL_ROOT};shop!Shop.{method}();{WAIT}"));
         }
-        threads.kinds()
+        let findings = threads.findings();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        finding.to_string()
     };
-    assert_eq!(with_methods(&["A.F", "A.G"]), [FindingKind::PoolStarvation]);
-    assert_eq!(with_methods(&["A.F", "A.G", "A.H"]), []);
+    assert!(
+        with_methods(&["A.F", "A.G"]).contains(" below Shop.A.F (sync over async): make A.F asynchronous")
+    );
+    assert!(with_methods(&["A.F", "A.G", "A.H"]).ends_with(
+        " below Shop.A.F and 2 other methods (sync over async): make the methods asynchronous that wait for tasks"
+    ));
+}
+
+/// Optimized code calls the last function of a method by a jump, or without a frame of its own.
+#[test]
+fn the_method_is_that_of_the_samples_that_have_one() {
+    let unnamed = format!("{POOL_ROOT};System.Private.CoreLib!System.Threading.Tasks.Task.Execute();{WAIT}");
+    let mut threads = Threads::wall();
+    threads.add(9, ThreadState::Blocked, &unnamed).add(1, ThreadState::Blocked, &blocked());
+    let findings = threads.findings();
+    let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+    assert!(
+        finding.evidence.starts_with("10 of 10 pool workers block in Task.Wait below Shop.Cart.Get (sync"),
+        "{finding}"
+    );
+    let mut threads = Threads::wall();
+    threads.add(10, ThreadState::Blocked, &unnamed);
+    let findings = threads.findings();
+    let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+    assert_eq!(
+        finding.to_string(),
+        "10 of 10 pool workers block in Task.Wait (sync over async): make the methods asynchronous that wait for tasks"
+    );
+}
+
+const SEMAPHORE: &str = "System.Private.CoreLib!System.Threading.SemaphoreSlim.Wait(int,CancellationToken);\
+                         System.Private.CoreLib!System.Threading.Monitor.Wait(object,int);pthread_cond_wait@libc.so.6";
+
+#[test]
+fn workers_that_wait_for_a_semaphore_that_others_hold_are_starvation() {
+    let waiting = format!("{POOL_ROOT};shop!Shop.Cart.Limited();{SEMAPHORE}");
+    let holder = format!("{POOL_ROOT};shop!Shop.Cart.Limited();shop!Shop.Cart.Load();tcp_recvmsg");
+    let mut threads = Threads::wall();
+    threads.add(8, ThreadState::Blocked, &waiting).add(2, ThreadState::Blocked, &holder);
+    let findings = threads.findings();
+    let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+    assert_eq!(
+        finding.to_string(),
+        "8 of 10 pool workers block in SemaphoreSlim.Wait below Shop.Cart.Limited: wait with WaitAsync in Cart.Limited, \
+         and let more threads pass if what it protects allows it"
+    );
+}
+
+/// A consumer waits for a semaphore until there is an item: no thread holds it, or the pool has other workers for its work.
+#[test]
+fn workers_that_wait_for_items_are_no_starvation() {
+    let waiting = format!("{POOL_ROOT};shop!Shop.Queue.Take();{SEMAPHORE}");
+    let mut threads = Threads::wall();
+    threads.add(8, ThreadState::Blocked, &waiting);
+    threads.add(1, ThreadState::OnCpu, &format!("{POOL_ROOT};shop!Shop.Cart.Get()"));
+    assert_eq!(threads.kinds(), []);
+    let mut threads = Threads::wall();
+    threads.add(8, ThreadState::Blocked, &waiting).add(2, ThreadState::Blocked, &idle());
+    threads.add(1, ThreadState::OnCpu, &format!("{POOL_ROOT};shop!Shop.Queue.Take()"));
+    assert_eq!(threads.kinds(), []);
 }
 
 #[test]

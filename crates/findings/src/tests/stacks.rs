@@ -21,8 +21,13 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
         _ => (text, FrameKind::Native),
     };
     let unsymbolized = name.strip_prefix('[').and_then(|rest| rest.split_once("+0x"));
-    // Native functions with a symbol are those of runtimes.
-    let module = Some(builder.module(unsymbolized.map_or("libc.so.6", |(module, _)| module), &[]));
+    // Native functions with a symbol are those of runtimes, if they have no module.
+    let (name, module) = match unsymbolized {
+        Some((module, _)) => (name, module),
+        None if kind == FrameKind::Native => name.split_once('@').unwrap_or((name, "libc.so.6")),
+        None => (name, "libc.so.6"),
+    };
+    let module = Some(builder.module(module, &[]));
     let symbolization = match unsymbolized {
         Some(_) => Symbolization::Address(Reason::NoSymbols),
         None => Symbolization::Symbol(SymbolSource::SymbolTable),
@@ -31,18 +36,24 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
     builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
 }
 
-/// The cause of a wait of a thread with this name and this folded stack.
-fn cause(thread: &str, folded: &str) -> String {
+/// The file with stacks in the state disk. All others are in the state blocked.
+const DISK: &str = "disk";
+
+/// The cause of a wait in a state of a thread with this name and this folded stack.
+fn cause(state: ThreadState, thread: &str, folded: &str) -> String {
     let mut builder = ProfileBuilder::default();
     let frames = folded.split(';').rev().map(|text| frame(&mut builder, text)).collect();
     let stack = builder.stack(frames, StackEnd::Root);
     let process = builder.process(1, "p");
     let thread = builder.thread(process, 1, thread);
-    let state = Some(ThreadState::Blocked);
-    builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event: EventId::FIRST, state, value: 1 });
+    // The second sample: a process that does nothing but sleep is idle.
+    for state in [Some(state), Some(ThreadState::OnCpu)] {
+        let event = EventId::FIRST;
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 1 });
+    }
     let profile = builder.finish(Header::default());
     let waits = Waits::of(&profile);
-    waits.cause(&profile.samples()[0]).expect("the thread is blocked").to_string()
+    waits.cause(&profile.samples()[0]).expect("the thread waits").to_string()
 }
 
 #[test]
@@ -53,11 +64,13 @@ fn real_stacks_have_their_causes() {
     assert!(!files.is_empty());
     for path in files {
         let kept = fs::read_to_string(&path).unwrap();
+        let is_disk = path.file_stem().is_some_and(|stem| stem == DISK);
+        let state = if is_disk { ThreadState::Disk } else { ThreadState::Blocked };
         let mut found = String::new();
         for line in kept.lines() {
             let mut fields = line.split('\t');
             let [_, thread, folded] = [(); 3].map(|()| fields.next().unwrap_or_else(|| panic!("{line}")));
-            found += &format!("{}\t{thread}\t{folded}\n", cause(thread, folded));
+            found += &format!("{}\t{thread}\t{folded}\n", cause(state, thread, folded));
         }
         if std::env::var_os("BLESS").is_some() {
             fs::write(&path, &found).unwrap();

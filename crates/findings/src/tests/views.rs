@@ -71,7 +71,9 @@ fn the_state_precedes_the_frames() {
         (ThreadState::Throttled, LOOP, Some(WaitCause::CpuQuota)),
         (ThreadState::Runnable, "main;wait_for_other;sched_yield", Some(WaitCause::Other)),
         (ThreadState::Stopped, LOOP, Some(WaitCause::Other)),
-        (ThreadState::Disk, WORK, Some(WaitCause::FileIo)),
+        (ThreadState::Disk, WORK, Some(WaitCause::Other)),
+        (ThreadState::Disk, "main;flush;fsync", Some(WaitCause::FileIo)),
+        (ThreadState::Disk, "main;load;read;vfs_read;filemap_read;io_schedule", Some(WaitCause::FileIo)),
         (ThreadState::Disk, "main;exc_page_fault;filemap_fault", Some(WaitCause::PageFault)),
         (ThreadState::Disk, "main;rwsem_down_read_slowpath", Some(WaitCause::Lock)),
         (ThreadState::Blocked, LOOP, Some(WaitCause::Idle)),
@@ -88,7 +90,7 @@ fn a_service_thread_is_idle_unless_it_executes_code_of_the_application() {
         let profile = Threads::wall().add_thread(name, &[part]).profile();
         Waits::of(&profile).cause(&profile.samples()[0]).unwrap()
     };
-    let native = "start_thread@libc.so.6;wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
+    let native = "wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
     let managed =
         "start_thread@libc.so.6;shop!Shop.Cart.Finalize();wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
     assert_eq!(cause(".NET Finalizer", native), WaitCause::Idle);

@@ -159,6 +159,28 @@ fn a_slow_service_needs_threads_queue_and_share() {
     assert_eq!((for_seconds(6), for_seconds(7)), (vec![], vec![FindingKind::SlowDownstream]));
 }
 
+/// Frames do not show whether a socket that a worker of the pool reads is that of a client or of a service.
+#[test]
+fn a_service_is_blamed_only_for_the_sockets_of_its_clients() {
+    let remedy = |folded: String| {
+        let mut threads = Threads::wall();
+        threads.add(8, ThreadState::Blocked, &folded);
+        let findings = threads.findings();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        assert_eq!(finding.kind, FindingKind::SlowDownstream);
+        finding.remedy.clone()
+    };
+    let read_line = "shop!Shop.Chat.Serve();System.Private.CoreLib!System.IO.StreamReader.ReadLine()";
+    let receive = "System.Net.Sockets!System.Net.Sockets.Socket.Receive(byte[]);tcp_recvmsg";
+    assert!(
+        remedy(format!("{POOL_ROOT};{read_line};{receive}")).starts_with("receive and send asynchronously")
+    );
+    let send = "shop!Shop.Prices.Get();System.Net.Http!System.Net.Http.HttpClient.Send(HttpRequestMessage)";
+    for root in ["start_thread@libc.so.6", POOL_ROOT] {
+        assert!(remedy(format!("{root};{send};{receive}")).starts_with("examine the service that it calls"));
+    }
+}
+
 /// A server with a thread for each connection: most wait for the next request of their client.
 #[test]
 fn threads_that_wait_for_requests_are_no_finding() {
@@ -188,6 +210,29 @@ fn threads_that_wait_for_a_cpu_are_found_by_share_and_number() {
     assert_eq!(kinds(1, 1, 10), [FindingKind::RunQueue]);
     assert_eq!(kinds(1, 1, 9), []);
     assert_eq!(kinds(3, 0, 10), [], "an event without threads on CPUs has no share");
+}
+
+/// Servers under load: each thread wakes, waits for a CPU that another thread of the machine uses, and waits for its next request.
+#[test]
+fn threads_that_nap_do_not_lack_a_cpu() {
+    for (runnable, on_cpu, expected) in [(80, 10, true), (79, 10, false)] {
+        let mut threads = Threads::wall();
+        for _ in 0..8 {
+            let parts = [
+                (0, runnable, Some(ThreadState::Runnable), WORK),
+                (8, on_cpu, Some(ThreadState::OnCpu), WORK),
+                (
+                    9,
+                    100 - runnable - on_cpu,
+                    Some(ThreadState::Blocked),
+                    "main;run_loop;epoll_wait@libc.so.6",
+                ),
+            ];
+            threads.add_thread("worker", &parts);
+        }
+        let expected = expected.then_some(FindingKind::RunQueue);
+        assert_eq!(threads.kinds(), Vec::from_iter(expected), "{runnable}");
+    }
 }
 
 #[test]

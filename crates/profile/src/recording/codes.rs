@@ -144,6 +144,11 @@ codes! {
         PoolGrowth = 16,
         FullCollections = 17,
         Deadlock = 18,
+        BusyThread = 20,
+        HeldLock = 19,
+        FullQueue = 21,
+        BlockedFinalizer = 22,
+        ConnectionLimit = 23,
     }
     RuntimeEventKind {
         GarbageCollection = 1,

@@ -109,10 +109,9 @@ fn collection_pauses(interval: &Profile) -> impl Iterator<Item = u64> {
     events(interval, RuntimeEventKind::Suspension).filter(is_of_collection).map(|event| event.duration_ns)
 }
 
-/// How often the pool got workers because work waited for too long.
+/// How often the pool got workers because those that it had did not proceed.
 fn starvations(interval: &Profile) -> usize {
-    let is_starvation = |event: &&RuntimeEvent| text(interval, event, "Reason") == "Starvation";
-    events(interval, RuntimeEventKind::PoolAdjustment).filter(is_starvation).count()
+    interval.runtime_events().iter().filter(|event| event.is_pool_starvation(interval)).count()
 }
 
 /// The requests that the process served to their end.
@@ -206,8 +205,8 @@ mod tests {
     #[test]
     fn pauses_rates_and_sizes_are_those_of_the_interval() {
         let suspended = |reason| [("Reason", Value::Text(reason))];
-        let (for_gc, other, starved) =
-            (suspended("SuspendForGC"), suspended("SuspendForDebugger"), suspended("Starvation"));
+        let (for_gc, other) = (suspended("SuspendForGC"), suspended("SuspendForDebugger"));
+        let (starved, blocked) = (suspended("Starvation"), suspended("CooperativeBlocking"));
         let sizes = [("GenerationSize0", Value::Number(100.0)), ("GenerationSize2", Value::Number(23.0))];
         let interval = interval(&[
             (RuntimeEventKind::Suspension, 50, &for_gc),
@@ -215,6 +214,7 @@ mod tests {
             (RuntimeEventKind::Suspension, 400, &other),
             (RuntimeEventKind::Exception, 0, &[]),
             (RuntimeEventKind::PoolAdjustment, 0, &starved),
+            (RuntimeEventKind::PoolAdjustment, 0, &blocked),
             (RuntimeEventKind::HeapSizes, 0, &sizes),
         ]);
         let measures = [
@@ -226,7 +226,7 @@ mod tests {
             Measure::PoolStarvation,
         ];
         let read = values(&mut RuntimeValues::default(), 1, &interval, &measures);
-        assert_eq!(read, [Some(0.15), Some(0.4), Some(123.0), Some(2.0), Some(0.0), Some(2.0)]);
+        assert_eq!(read, [Some(0.15), Some(0.4), Some(123.0), Some(2.0), Some(0.0), Some(4.0)]);
     }
 
     #[test]

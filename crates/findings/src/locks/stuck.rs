@@ -1,14 +1,17 @@
 //! Finds threads that wait for locks until the end of the measurement, where no thread gets a lock: a deadlock, or a lock that
 //! its owner does not release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use profiler_profile::{Finding, FindingKind, Sample, Sampling, sum};
+use profiler_profile::{FindingKind, Sample, Sampling, sum};
 
+use super::{owner::Owners, text};
 use crate::{
     WaitCause,
+    found::Found,
     frames::application_method,
-    process::{ProcessSamples, heaviest, percent},
+    process::{ProcessSamples, heaviest},
+    thread_time::Period,
 };
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
@@ -20,83 +23,92 @@ const MIN_THREADS: usize = 2;
 /// How long before the end the last samples of a thread can be.
 const END_NS: u64 = 1_000_000_000;
 
-/// The least share of the time below one method that names it.
-const MIN_METHOD_PERCENT: f64 = 50.0;
-
 /// A thread that waits for a lock until the end.
-struct LockWait<'a> {
+pub(super) struct LockWait<'a> {
+    pub(super) tid: u32,
     /// The method of the application that takes the lock.
-    method: Option<&'a str>,
-    value: u64,
-    waited_ns: u64,
+    pub(super) method: Option<&'a str>,
+    pub(super) value: u64,
+    pub(super) waited_ns: u64,
 }
 
 /// The threads of a process that wait for locks that are not released.
-pub(crate) struct Deadlock<'a> {
+pub(crate) struct StuckThreads<'a> {
     threads: Vec<LockWait<'a>>,
+    owners: Owners<'a>,
 }
 
-impl<'a> Deadlock<'a> {
-    /// The deadlock that lasts at the end of the measurement.
+impl<'a> StuckThreads<'a> {
+    /// The threads that are stuck at the end of the measurement.
     pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
-        let mut threads = BTreeMap::<u32, Vec<(&Sample, Option<WaitCause>)>>::new();
-        for (sample, cause) in &samples.samples {
-            threads.entry(samples.tid(sample)).or_default().push((sample, *cause));
-        }
+        let mut threads = samples.by_thread();
         let mut waits = Vec::new();
         // Methods in which a thread got its lock.
         let mut released = BTreeSet::new();
-        for of_thread in threads.values_mut() {
-            of_thread.sort_by_key(|(sample, _)| sample.time_ns);
+        for (tid, of_thread) in &threads {
             let (before, last) = of_thread.split_at(begin_of_last_wait(samples, of_thread));
-            match LockWait::of(samples, last) {
+            match LockWait::of(samples, *tid, last) {
                 Some(wait) => waits.push(wait),
                 None => released.extend(recent_lock_methods(samples, last)),
             }
             released.extend(recent_lock_methods(samples, before));
         }
         waits.retain(|wait| !released.contains(&wait.method));
-        // Threads that came to the lock a moment ago are a part of the deadlock, but show nothing.
+        let waiting: BTreeSet<_> = waits.iter().map(|wait| wait.tid).collect();
+        // Threads that came to the lock a moment ago are stuck too, but show nothing.
         waits.retain(|wait| wait.waited_ns >= MIN_WAIT_NS);
-        (waits.len() >= MIN_THREADS).then_some(Self { threads: waits })
+        if waits.len() < MIN_THREADS {
+            return None;
+        }
+        threads.retain(|tid, _| !waiting.contains(tid));
+        let period =
+            Period { begin_ns: end_ns(samples).saturating_sub(shortest_ns(&waits)), end_ns: end_ns(samples) };
+        let owners = Owners::of(samples, &threads, &methods(&waits), &period);
+        Some(Self { threads: waits, owners })
     }
 
     /// Whether threads wait in this method.
-    pub(crate) fn has_method(&self, method: &str) -> bool {
-        self.threads.iter().any(|wait| wait.method == Some(method))
+    pub(crate) fn has_method(&self, method: Option<&str>) -> bool {
+        self.threads.iter().any(|wait| wait.method == method)
     }
 
-    pub(crate) fn finding(&self, samples: &ProcessSamples<'_>) -> Finding {
-        const NS_PER_S: f64 = 1e9;
-        let shortest_ns = self.threads.iter().map(|wait| wait.waited_ns).min().unwrap_or_default();
+    /// The finding of a deadlock, or of a lock that its owner holds.
+    pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
         let value = sum::of(self.threads.iter().map(|wait| wait.value));
-        let evidence = format!(
-            "{} threads wait for locks{}, and none gets one in the last {:.1} s",
-            self.threads.len(),
-            self.method().map(|method| format!(", most in {method}")).unwrap_or_default(),
-            shortest_ns as f64 / NS_PER_S,
-        );
-        let remedy =
-            "take locks in the same order everywhere, and wait for nothing else while a lock is held";
-        samples.finding(FindingKind::Deadlock, &evidence, remedy.to_owned(), value)
-    }
-
-    /// The method with most of the time.
-    fn method(&self) -> Option<&'a str> {
-        let (method, value, total) = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))?;
-        method.filter(|_| percent(value, total) >= MIN_METHOD_PERCENT)
+        let method = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))
+            .and_then(|(method, ..)| method);
+        let waits = text::waits(&self.threads, shortest_ns(&self.threads));
+        if self.owners.is_empty() {
+            let remedy =
+                "take locks in the same order everywhere, and wait for nothing else while a lock is held";
+            return samples.finding(FindingKind::Deadlock, &waits, remedy.to_owned(), value).below(method);
+        }
+        let evidence = format!("{waits}; {}", text::owners(&self.owners));
+        samples.finding(FindingKind::HeldLock, &evidence, text::remedy(&self.owners), value).below(method)
     }
 }
 
 impl<'a> LockWait<'a> {
     /// The wait with these samples; `None` where it ends before the measurement, as it does where the thread ends.
-    fn of(samples: &ProcessSamples<'a>, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
+    fn of(samples: &ProcessSamples<'a>, tid: u32, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
         let (first, _) = of_wait.first()?;
+        // Another process can own the lock of a file.
+        if samples.marks.file_locks.contains(first) {
+            return None;
+        }
         let value = sum::of(of_wait.iter().map(|(sample, _)| sample.value));
         let waited_ns = value.saturating_mul(samples.profile.event(samples.event).unit_ns()?);
         let lasts = first.time_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);
-        lasts.then_some(Self { method: method_of(samples, first), value, waited_ns })
+        lasts.then_some(Self { tid, method: method_of(samples, first), value, waited_ns })
     }
+}
+
+fn shortest_ns(waits: &[LockWait<'_>]) -> u64 {
+    waits.iter().map(|wait| wait.waited_ns).min().unwrap_or_default()
+}
+
+fn methods<'a>(waits: &[LockWait<'a>]) -> BTreeSet<&'a str> {
+    waits.iter().filter_map(|wait| wait.method).collect()
 }
 
 /// The index of the first sample of the wait for a lock in which a thread is at the end; the number of samples where it is in none.

@@ -1,0 +1,143 @@
+//! Finds event loops that compute all the time: they handle no other event meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_profile::{FindingKind, FrameId, FrameKind, Sample, Sampling, ThreadState, sum};
+
+use crate::{
+    WaitCause,
+    found::Found,
+    frames::{application_name, function, is_managed, own_frames},
+    pattern::matches_any,
+    process::{ProcessSamples, percent},
+    rules::EVENT_LOOPS,
+};
+
+/// The fewest samples of a thread. With fewer, a share has an error of more than ten points.
+const MIN_SAMPLES: u64 = 100;
+
+/// The least share of the duration in which a thread runs or could run. A loop that waits now and then handles its events.
+const MIN_BUSY_PERCENT: f64 = 90.0;
+
+/// The least share of a busy thread's time in which it computes. A loop with many short events spends more of it in system calls.
+const MIN_COMPUTE_PERCENT: f64 = 95.0;
+
+/// The least share of a busy thread's time below one function.
+const MIN_FUNCTION_PERCENT: f64 = 80.0;
+
+/// The finding on the busiest thread of a process.
+pub(crate) fn finding<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+    let profile = samples.profile;
+    if !matches!(profile.event(samples.event).sampling, Sampling::Frequency(_)) {
+        return None;
+    }
+    let mut threads = BTreeMap::<u32, Vec<&Sample>>::new();
+    for (sample, _) in samples.samples.iter().filter(|(sample, cause)| is_busy(samples, sample, *cause)) {
+        threads.entry(samples.tid(sample)).or_default().push(sample);
+    }
+    let busy = threads.into_values().filter_map(|of_thread| BusyThread::of(samples, &of_thread));
+    let busy = busy.max_by_key(|thread| thread.value)?;
+    Some(busy.finding(samples))
+}
+
+/// Whether a thread runs or could run. Where a profile has samples with states as well as samples on CPUs, the former alone count.
+fn is_busy(samples: &ProcessSamples<'_>, sample: &Sample, cause: Option<WaitCause>) -> bool {
+    match sample.state {
+        None => !samples.marks.has_states,
+        Some(ThreadState::OnCpu) => true,
+        Some(_) => cause == Some(WaitCause::RunQueue),
+    }
+}
+
+struct BusyThread<'a> {
+    name: &'a str,
+    value: u64,
+    /// The function in which it computes; `None` where JIT code has no names.
+    function: Option<&'a str>,
+    share: f64,
+}
+
+impl<'a> BusyThread<'a> {
+    fn of(samples: &ProcessSamples<'a>, of_thread: &[&Sample]) -> Option<Self> {
+        let profile = samples.profile;
+        let value = sum::of(of_thread.iter().map(|sample| sample.value));
+        let busy_ns = value.saturating_mul(profile.event(samples.event).unit_ns()?);
+        if value < MIN_SAMPLES || percent(busy_ns, profile.header().duration_ns) < MIN_BUSY_PERCENT {
+            return None;
+        }
+        let share_of = |is_counted: &dyn Fn(&Sample) -> bool| {
+            let counted = of_thread.iter().filter(|sample| is_counted(sample));
+            percent(sum::of(counted.map(|sample| sample.value)), value)
+        };
+        if share_of(&|sample| computes_in_loop(samples, sample)) < MIN_COMPUTE_PERCENT {
+            return None;
+        }
+        let name = profile.string(profile.thread(of_thread.first()?.thread).comm);
+        match deepest_function(samples, of_thread, value) {
+            Some((function, share)) => Some(Self { name, value, function: Some(function), share }),
+            None => {
+                let share =
+                    share_of(&|sample| below_loop(samples, sample).any(|id| is_managed(profile.frame(*id))));
+                (share >= MIN_FUNCTION_PERCENT).then_some(Self { name, value, function: None, share })
+            }
+        }
+    }
+
+    fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
+        let evidence = format!(
+            "the event loop of thread {} computes all the time, {:.0} % of it in {}, and handles no other event meanwhile",
+            self.name,
+            self.share,
+            self.function.unwrap_or("JIT code without names"),
+        );
+        let remedy = match self.function {
+            Some(function) => format!("divide the work of {function}, or move it to another thread"),
+            None => "divide the work of the callback, or move it to another thread".to_owned(),
+        };
+        samples.finding(FindingKind::BusyThread, &evidence, remedy, self.value)
+    }
+}
+
+/// The frames of a callback of an event loop, leaf first; none where no loop is in the stack.
+fn below_loop<'a>(samples: &ProcessSamples<'a>, sample: &Sample) -> impl Iterator<Item = &'a FrameId> {
+    let profile = samples.profile;
+    let own = own_frames(profile, profile.stack(sample.stack));
+    let is_loop = |id: &FrameId| matches_any(EVENT_LOOPS, function(profile, profile.frame(*id)));
+    own[..own.iter().position(is_loop).unwrap_or_default()].iter()
+}
+
+/// Whether a callback of an event loop executes its own code. The frames of interrupts are in no system call.
+fn computes_in_loop(samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
+    let mut frames = below_loop(samples, sample).map(|id| samples.profile.frame(*id)).peekable();
+    let is_system_call = |name: &str| name.starts_with("entry_SYSCALL") || name.starts_with("el0_svc");
+    frames.peek().is_some()
+        && !frames.any(|frame| {
+            frame.kind == FrameKind::Kernel && is_system_call(samples.profile.string(frame.name))
+        })
+}
+
+/// The function of the application nearest to the leaf that is in most samples, and its share.
+fn deepest_function<'a>(
+    samples: &ProcessSamples<'a>,
+    of_thread: &[&Sample],
+    value: u64,
+) -> Option<(&'a str, f64)> {
+    let profile = samples.profile;
+    // By function: the value, and the sum of the distances to the leaf.
+    let mut functions = BTreeMap::<&str, (u64, u64)>::new();
+    for sample in of_thread {
+        let names =
+            below_loop(samples, sample).filter_map(|id| application_name(profile, profile.frame(*id)));
+        let mut seen = BTreeSet::new();
+        for (distance, name) in names.enumerate().filter(|(_, name)| seen.insert(*name)) {
+            let (of_function, distances) = functions.entry(name).or_default();
+            sum::add(of_function, sample.value);
+            sum::add(distances, sample.value.saturating_mul(distance as u64));
+        }
+    }
+    let is_frequent = |of_function: u64| percent(of_function, value) >= MIN_FUNCTION_PERCENT;
+    let frequent = functions.into_iter().filter(|(_, (of_function, _))| is_frequent(*of_function));
+    let (name, (of_function, _)) = frequent
+        .min_by_key(|(_, (of_function, distances))| distances.saturating_mul(100) / (*of_function).max(1))?;
+    Some((name, percent(of_function, value)))
+}

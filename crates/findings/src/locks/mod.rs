@@ -1,0 +1,21 @@
+//! Finds threads that wait for locks and for what is as scarce: threads that take turns, and those that wait until the end of the
+//! measurement, with the threads that can own the lock.
+
+mod crowd;
+mod owner;
+mod stuck;
+mod text;
+
+use self::stuck::StuckThreads;
+use crate::databases::GroupCommit;
+use crate::found::Found;
+use crate::process::ProcessSamples;
+
+/// The findings on locks, queues and deadlocks of a process.
+pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>, commit: Option<&GroupCommit<'_>>) -> Vec<Found<'a>> {
+    // What processes wait for with each other is a lock of a server that examines it itself.
+    let stuck = StuckThreads::of(samples).filter(|_| !samples.is_service());
+    let mut findings = crowd::findings(samples, stuck.as_ref(), commit);
+    findings.extend(stuck.map(|stuck| stuck.finding(samples)));
+    findings
+}

@@ -1,0 +1,107 @@
+//! Finds the threads that can own a lock that other threads wait for: those that stay in one method meanwhile.
+//!
+//! Samples do not show the owner of a lock. A thread is the more likely the owner, the closer its methods are to those that wait:
+//! a thread in the same method, a thread in a method of the same type, any other thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_profile::Sample;
+
+use crate::{
+    WaitCause,
+    frames::declaring_type,
+    process::ProcessSamples,
+    thread_time::{Activity, Period, ThreadTime},
+};
+
+/// How the methods of a thread are related to those in which other threads wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Relation {
+    SameMethod,
+    SameType,
+    None,
+}
+
+/// A thread that can own the lock.
+pub(super) struct Owner<'a> {
+    pub(super) tid: u32,
+    pub(super) comm: &'a str,
+    /// The outermost method that can hold the lock.
+    pub(super) method: &'a str,
+    /// The method nearest to the leaf in which the thread stays.
+    pub(super) innermost: &'a str,
+    pub(super) activity: Activity,
+    /// The share of its time that it does this.
+    pub(super) percent: f64,
+}
+
+/// The threads that can own the lock, of the closest relation that a thread has.
+pub(super) struct Owners<'a> {
+    pub(super) relation: Relation,
+    pub(super) threads: Vec<Owner<'a>>,
+}
+
+impl<'a> Owners<'a> {
+    /// Of these threads, which wait for none of the locks, those that can own one. `methods` are those that wait.
+    pub(super) fn of(
+        samples: &ProcessSamples<'a>,
+        threads: &BTreeMap<u32, Vec<(&Sample, Option<WaitCause>)>>,
+        methods: &BTreeSet<&str>,
+        period: &Period,
+    ) -> Self {
+        let mut owners: Vec<_> = threads
+            .iter()
+            .filter_map(|(tid, of_thread)| find(samples, *tid, of_thread, methods, period))
+            .collect();
+        let relation = owners.iter().map(|(relation, _)| *relation).min().unwrap_or(Relation::None);
+        owners.retain(|(of_owner, _)| *of_owner == relation);
+        Self { relation, threads: owners.into_iter().map(|(_, owner)| owner).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+}
+
+/// The thread as an owner of the lock, if it can be one.
+fn find<'a>(
+    samples: &ProcessSamples<'a>,
+    tid: u32,
+    of_thread: &[(&Sample, Option<WaitCause>)],
+    methods: &BTreeSet<&str>,
+    period: &Period,
+) -> Option<(Relation, Owner<'a>)> {
+    let profile = samples.profile;
+    let time = ThreadTime::of(samples, of_thread, period)?;
+    let (activity, percent) = time
+        .activity(samples, period)
+        .filter(|(activity, _)| *activity != Activity::Waits(WaitCause::Lock))?;
+    let stayed = time.methods(samples);
+    let (is_main, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
+    let innermost = *stayed.first()?;
+    let outermost_first = || stayed.iter().rev();
+    if let Some(method) = outermost_first().find(|method| methods.contains(*method)) {
+        let may_hold = !time.waits_on_condition(profile);
+        return may_hold
+            .then_some((Relation::SameMethod, Owner { tid, comm, method, innermost, activity, percent }));
+    }
+    // The program's entry method starts threads and waits for their end.
+    let mut without_entry = outermost_first().skip(usize::from(is_main));
+    // Threads that wait in several methods of a type can wait for each other.
+    let is_one_method = methods.len() == 1;
+    let types: BTreeSet<_> = methods.iter().filter_map(|method| declaring_type(method)).collect();
+    let is_of_type = |method: &&&str| declaring_type(method).is_some_and(|found| types.contains(found));
+    if let Some(method) = without_entry.find(is_of_type).filter(|_| is_one_method) {
+        let may_hold = !time.waits_on_condition(profile);
+        return may_hold
+            .then_some((Relation::SameType, Owner { tid, comm, method, innermost, activity, percent }));
+    }
+    let proceeds = match activity {
+        Activity::Runs | Activity::WaitsForCpu => true,
+        Activity::Waits(cause) => {
+            !is_main && matches!(cause, WaitCause::Sleep | WaitCause::SocketIo | WaitCause::FileIo)
+        }
+    };
+    let owner = Owner { tid, comm, method: innermost, innermost, activity, percent };
+    proceeds.then_some((Relation::None, owner))
+}

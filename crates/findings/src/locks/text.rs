@@ -1,0 +1,101 @@
+//! The text of findings on locks that no thread gets.
+
+use std::collections::BTreeMap;
+
+use profiler_profile::sum;
+
+use super::{
+    owner::{Owner, Owners, Relation},
+    stuck::LockWait,
+};
+use crate::{WaitCause, thread_time::Activity};
+
+/// The most methods, and the most threads of a method, that a text names.
+const MAX_NAMED: usize = 3;
+
+/// The waits: `2 threads wait for locks in Bank.Debit (thread 12) and Bank.Credit (thread 13), and none gets one in the last 4.0 s`.
+pub(super) fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
+    const NS_PER_S: f64 = 1e9;
+    let mut methods = BTreeMap::<&str, (u64, Vec<u32>)>::new();
+    for wait in threads {
+        let Some(method) = wait.method else { continue };
+        let (value, tids) = methods.entry(method).or_default();
+        sum::add(value, wait.value);
+        tids.push(wait.tid);
+    }
+    let mut methods: Vec<_> = methods.into_iter().collect();
+    methods.sort_by_key(|(_, (value, _))| std::cmp::Reverse(*value));
+    let named = methods.iter().take(MAX_NAMED);
+    let mut named: Vec<_> = named.map(|(method, (_, tids))| format!("{method}{}", tids_text(tids))).collect();
+    if methods.len() > MAX_NAMED {
+        named.push(format!("{} other methods", methods.len() - MAX_NAMED));
+    }
+    let place = if named.is_empty() { String::new() } else { format!(" in {}", list(&named)) };
+    format!(
+        "{} threads wait for locks{place}, and none gets one in the last {:.1} s",
+        threads.len(),
+        shortest_ns as f64 / NS_PER_S
+    )
+}
+
+/// The threads that can own the lock, and what they do.
+pub(super) fn owners(owners: &Owners<'_>) -> String {
+    let named: Vec<_> = owners.threads.iter().take(MAX_NAMED).map(|owner| place(owner)).collect();
+    match (owners.relation, &owners.threads[..]) {
+        (Relation::SameMethod, [_]) => format!("the owner is in {}", list(&named)),
+        (Relation::SameType, [_]) => format!("the owner is most likely in {}", list(&named)),
+        (Relation::SameMethod | Relation::SameType, threads) => {
+            format!("the owner is most likely one of {} threads: in {}", threads.len(), list(&named))
+        }
+        (Relation::None, _) => {
+            format!("they wait for each other, or for a thread that can be in {}", named.join(", or in "))
+        }
+    }
+}
+
+/// The place of an owner: `Shop.Price.Compute (99 % on a CPU), at Shop.Price.Sum, thread 12 (worker)`.
+fn place(owner: &Owner<'_>) -> String {
+    let Owner { tid, comm, method, innermost, percent, .. } = owner;
+    let activity = owner.activity.text(*percent);
+    let at = if innermost == method { String::new() } else { format!(" at {innermost}") };
+    format!("{method} ({activity}){at}, thread {tid} ({comm})")
+}
+
+/// What helps against a lock that its owner holds.
+pub(super) fn remedy(owners: &Owners<'_>) -> String {
+    const ORDER: &str = "take locks in the same order everywhere, and do not hold one during long work";
+    let activity = owners.threads.first().map(|owner| owner.activity);
+    match (owners.relation, activity) {
+        (Relation::None, _) | (_, None) => ORDER,
+        (_, Some(Activity::Runs | Activity::WaitsForCpu)) => {
+            "compute before the lock is taken, and hold it to publish the result"
+        }
+        (_, Some(Activity::Waits(WaitCause::Sleep))) => "do not sleep while a lock is held",
+        (_, Some(Activity::Waits(WaitCause::SocketIo | WaitCause::FileIo))) => {
+            "read and write sockets and files before the lock is taken"
+        }
+        (_, Some(Activity::Waits(_))) => "wait for nothing else while a lock is held",
+    }
+    .to_owned()
+}
+
+/// The threads in parentheses, where they are few.
+fn tids_text(tids: &[u32]) -> String {
+    match tids {
+        [tid] => format!(" (thread {tid})"),
+        tids if tids.len() <= MAX_NAMED => {
+            let tids: Vec<_> = tids.iter().map(u32::to_string).collect();
+            format!(" (threads {})", list(&tids))
+        }
+        _ => String::new(),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [item] => item.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

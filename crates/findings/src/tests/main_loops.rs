@@ -1,0 +1,146 @@
+//! Waits in main loops and within work: the same primitives and the same libraries on both sides.
+
+use profiler_profile::{FindingKind, ThreadState};
+
+use super::Threads;
+use crate::{WaitCause, Waits};
+
+/// The cause of the wait of the first of two threads; the other one computes.
+fn cause(folded: &str) -> WaitCause {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, folded).add(1, ThreadState::OnCpu, "main;compute");
+    let profile = threads.profile();
+    Waits::of(&profile).cause(&profile.samples()[0]).expect("the thread is blocked")
+}
+
+const COND: &str = "pthread_cond_wait@libc.so.6";
+const EPOLL: &str = "epoll_wait@libc.so.6";
+const MAIN: &str = "_start;__libc_start_main@libc.so.6;main";
+const THREAD: &str = "clone3@libc.so.6;start_thread@libc.so.6";
+
+#[test]
+fn a_loop_is_idle_where_it_waits_itself_and_not_below_a_callback() {
+    for (event_loop, callback) in [
+        ("uv_run;uv__io_poll", "uv__stream_io;on_read"),
+        ("event_base_loop;epoll_dispatch", "on_read"),
+        ("ev_run;epoll_poll", "on_read"),
+        ("g_main_loop_run;g_main_context_iteration;g_poll", "on_read"),
+        ("tokio::runtime::park::CachedParkThread::park", "shop::handle"),
+        ("erts_schedule;erts_check_io", "shop_nif"),
+    ] {
+        assert_eq!(cause(&format!("{MAIN};{event_loop};{EPOLL}")), WaitCause::Idle, "{event_loop}");
+        let waits_in_callback = cause(&format!("{MAIN};{event_loop};{callback};{COND}"));
+        assert_eq!(waits_in_callback, WaitCause::ConditionVariable, "{event_loop}");
+    }
+}
+
+#[test]
+fn a_loop_that_a_method_runs_is_not_the_loop_of_the_thread() {
+    let main_loop = format!("{MAIN};node::Start(int, char**);uv_run;uv__io_poll;{EPOLL}");
+    let nested = format!(
+        "{MAIN};node::Start(int, char**);uv_run;uv__io_poll;on_read;app!handle;node::SyncProcessRunner::Run();uv_run;\
+         uv__io_poll;{EPOLL}"
+    );
+    assert_eq!((cause(&main_loop), cause(&nested)), (WaitCause::Idle, WaitCause::Other));
+}
+
+#[test]
+fn a_method_between_a_loop_of_a_runtime_and_the_leaf_is_work() {
+    let timer = "System.Private.CoreLib!System.Threading.TimerQueue.TimerThread()";
+    assert_eq!(cause(&format!("{THREAD};{timer};{COND}")), WaitCause::Idle);
+    assert_eq!(cause(&format!("{THREAD};{timer};shop!Shop.Tick();{COND}")), WaitCause::ConditionVariable);
+}
+
+#[test]
+fn threads_that_wait_in_their_main_loop_are_idle() {
+    for folded in [
+        format!("{THREAD};bioProcessBackgroundJobs;{COND}"),
+        format!("{THREAD};worker_main;wait_for_tasks;{COND}"),
+        format!("{MAIN};server_loop;select@libc.so.6"),
+        format!("{MAIN};server_loop;ppoll@libc.so.6"),
+        format!("{MAIN};run_jobs;__wait4@libc.so.6"),
+        format!("{MAIN};pthread_join@libc.so.6"),
+        format!("{THREAD};run_commands;read@libc.so.6;anon_pipe_read"),
+    ] {
+        assert_eq!(cause(&folded), WaitCause::Idle, "{folded}");
+    }
+}
+
+#[test]
+fn functions_that_do_work_or_need_a_resource_are_no_main_loop() {
+    for (folded, expected) in [
+        (format!("{THREAD};producer;{COND}"), WaitCause::ConditionVariable),
+        (format!("{THREAD};run;queue_push;{COND}"), WaitCause::ConditionVariable),
+        (format!("{THREAD};run;Pool::acquireConnection(int);{COND}"), WaitCause::ConditionVariable),
+        (format!("{THREAD};run;commit_transaction;{COND}"), WaitCause::ConditionVariable),
+        (format!("{THREAD};run;take;sem_wait@libc.so.6"), WaitCause::ConditionVariable),
+        (format!("{MAIN};fetch_price;poll@libc.so.6"), WaitCause::Other),
+        (format!("{MAIN};lock_row;{EPOLL}"), WaitCause::Other),
+        (format!("{MAIN};run_query;__wait4@libc.so.6"), WaitCause::Other),
+        // One of the threads of a server, for one descriptor.
+        (format!("{THREAD};run;poll@libc.so.6"), WaitCause::Other),
+        // The start of the thread is unknown.
+        (format!("run;{COND}"), WaitCause::ConditionVariable),
+        // Too deep for a main loop.
+        (format!("{THREAD};a;b;c;d;e;f;g;h;i;{COND}"), WaitCause::ConditionVariable),
+        // An interpreter hides the functions of the program.
+        (format!("{MAIN};_PyEval_EvalFrameDefault;{COND}"), WaitCause::ConditionVariable),
+        (format!("{MAIN};shop!Shop.Run();{COND}"), WaitCause::ConditionVariable),
+    ] {
+        assert_eq!(cause(&folded), expected, "{folded}");
+    }
+}
+
+#[test]
+fn a_name_of_a_client_is_a_socket_only_where_the_thread_waits_for_a_descriptor() {
+    for client in [
+        "mysql_lock_tables(THD*)",
+        "mysql_execute_command(THD*, bool)",
+        "PQexec",
+        "SSL_read",
+        "curl_easy_perform",
+    ] {
+        let waits_in = |primitive: &str| cause(&format!("{THREAD};serve;{client};{primitive}@libc.so.6"));
+        assert_eq!(waits_in("poll"), WaitCause::SocketIo, "{client}");
+        assert_eq!(waits_in("pthread_cond_timedwait"), WaitCause::ConditionVariable, "{client}");
+        assert_eq!(waits_in("pthread_mutex_lock"), WaitCause::Lock, "{client}");
+        assert_eq!(waits_in("nanosleep"), WaitCause::Sleep, "{client}");
+    }
+}
+
+/// A server whose functions have the names of a client, and clients that do not read.
+#[test]
+fn a_server_that_sends_is_not_its_own_client() {
+    let mut threads = Threads::wall();
+    let folded =
+        format!("{THREAD};handle_one_connection;mysql_select(THD*, List<Item>&);send@libc.so.6;tcp_sendmsg");
+    threads.add(6, ThreadState::Blocked, &folded);
+    assert_eq!(threads.kinds(), []);
+    let client = format!("{THREAD};serve;mysql_real_query;recv@libc.so.6;tcp_recvmsg");
+    assert_eq!(Threads::wall().add(6, ThreadState::Blocked, &client).kinds(), [FindingKind::SlowDownstream]);
+}
+
+/// The idle samples of a process with these threads: state, stack and ticks of a hundred.
+fn idle(parts: &[(ThreadState, &str, u64)]) -> u64 {
+    let mut threads = Threads::wall();
+    for (state, folded, ticks) in parts {
+        threads.add_thread("worker", &[(0, *ticks, Some(*state), folded)]);
+    }
+    threads.profile().first_ledger().idle
+}
+
+#[test]
+fn a_process_that_only_sleeps_is_idle() {
+    let sleep = format!("{MAIN};run_jobs;nanosleep@libc.so.6");
+    let wait = format!("{MAIN};run_jobs;__wait4@libc.so.6");
+    let (asleep, on_cpu) = ((ThreadState::Blocked, &*sleep, 100), (ThreadState::OnCpu, "main;compute", 5));
+    assert_eq!(idle(&[asleep]), 100);
+    assert_eq!(idle(&[asleep, (ThreadState::Blocked, &wait, 100)]), 200);
+    assert_eq!(idle(&[asleep, on_cpu]), 100);
+    assert_eq!(idle(&[asleep, (ThreadState::OnCpu, "main;compute", 6)]), 0);
+    // The owner of a lock, a program that tries again, a method.
+    assert_eq!(idle(&[asleep, (ThreadState::Blocked, "main;append;pthread_mutex_lock", 100)]), 0);
+    for work in ["main;fetch_again;nanosleep@libc.so.6", "main;shop!Shop.Run();nanosleep@libc.so.6"] {
+        assert_eq!(idle(&[(ThreadState::Blocked, work, 100)]), 0, "{work}");
+    }
+}
