@@ -1,12 +1,14 @@
 //! Finds the threads that can own a lock that other threads wait for: those that stay in one method meanwhile.
 //!
-//! Samples do not show the owner of a lock. A thread is the more likely the owner, the closer its methods are to those that wait:
-//! a thread in the same method, a thread in a method of the same type, any other thread.
+//! Samples do not show the owner of a lock. Where the memory of the process has not shown it either, a thread is the more likely the
+//! owner, the closer its methods are to those that wait: a thread in the same method, a thread in a method of the same type, any
+//! other thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::Sample;
 
+use super::known_owners;
 use crate::{
     WaitCause,
     frames::declaring_type,
@@ -17,6 +19,8 @@ use crate::{
 /// How the methods of a thread are related to those in which other threads wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Relation {
+    /// The thread owns a lock, and others wait for it.
+    Known,
     SameMethod,
     SameType,
     None,
@@ -42,13 +46,24 @@ pub(super) struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// Of these threads, which wait for none of the locks, those that can own one. `methods` are those that wait.
+    /// Of these threads, which wait for none of the locks, those that can own one. `methods` are those in which the threads `waiting`
+    /// wait. Where each owner is known to be one of these, there is no other one.
     pub(super) fn of(
         samples: &ProcessSamples<'a>,
         threads: &BTreeMap<u32, Vec<(&Sample, Option<WaitCause>)>>,
         methods: &BTreeSet<&str>,
         period: &Period,
+        waiting: &BTreeSet<u32>,
     ) -> Self {
+        let known = known_owners::find(samples, period, waiting.len());
+        let known_owners = known.difference(waiting).map(|tid| {
+            threads.get(tid).and_then(|of_thread| describe(samples, *tid, of_thread, methods, period))
+        });
+        if let Some(threads) = known_owners.collect::<Option<Vec<_>>>()
+            && !known.is_empty()
+        {
+            return Self { relation: Relation::Known, threads };
+        }
         let mut owners: Vec<_> = threads
             .iter()
             .filter_map(|(tid, of_thread)| find(samples, *tid, of_thread, methods, period))
@@ -61,6 +76,27 @@ impl<'a> Owners<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
+}
+
+/// A thread that owns a lock, if it is known what it does.
+fn describe<'a>(
+    samples: &ProcessSamples<'a>,
+    tid: u32,
+    of_thread: &[(&Sample, Option<WaitCause>)],
+    methods: &BTreeSet<&str>,
+    period: &Period,
+) -> Option<Owner<'a>> {
+    let time = ThreadTime::of(samples, of_thread, period)?;
+    let (activity, percent) = time.activity(samples, period)?;
+    let stayed = time.methods(samples);
+    let (_, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
+    let innermost = *stayed.first()?;
+    let types: BTreeSet<_> = methods.iter().filter_map(|method| declaring_type(method)).collect();
+    let is_of_type = |method: &&str| declaring_type(method).is_some_and(|found| types.contains(found));
+    let outermost_first = || stayed.iter().rev().copied();
+    let taking = outermost_first().find(|method| methods.contains(method));
+    let method = taking.or_else(|| outermost_first().find(is_of_type)).unwrap_or(innermost);
+    Some(Owner { tid, comm, method, innermost, activity, percent })
 }
 
 /// The thread as an owner of the lock, if it can be one.

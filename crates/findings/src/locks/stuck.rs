@@ -63,7 +63,7 @@ impl<'a> StuckThreads<'a> {
         threads.retain(|tid, _| !waiting.contains(tid));
         let period =
             Period { begin_ns: end_ns(samples).saturating_sub(shortest_ns(&waits)), end_ns: end_ns(samples) };
-        let owners = Owners::of(samples, &threads, &methods(&waits), &period);
+        let owners = Owners::of(samples, &threads, &methods(&waits), &period, &waiting);
         Some(Self { threads: waits, owners })
     }
 
@@ -81,7 +81,8 @@ impl<'a> StuckThreads<'a> {
         if self.owners.is_empty() {
             let remedy =
                 "take locks in the same order everywhere, and wait for nothing else while a lock is held";
-            return samples.finding(FindingKind::Deadlock, &waits, remedy.to_owned(), value).below(method);
+            let evidence = format!("{waits}{}", text::cycle(&self.owners));
+            return samples.finding(FindingKind::Deadlock, &evidence, remedy.to_owned(), value).below(method);
         }
         let evidence = format!("{waits}; {}", text::owners(&self.owners));
         samples.finding(FindingKind::HeldLock, &evidence, text::remedy(&self.owners), value).below(method)

@@ -42,7 +42,8 @@ pub(super) fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
 pub(super) fn owners(owners: &Owners<'_>) -> String {
     let named: Vec<_> = owners.threads.iter().take(MAX_NAMED).map(|owner| place(owner)).collect();
     match (owners.relation, &owners.threads[..]) {
-        (Relation::SameMethod, [_]) => format!("the owner is in {}", list(&named)),
+        (Relation::Known | Relation::SameMethod, [_]) => format!("the owner is in {}", list(&named)),
+        (Relation::Known, _) => format!("the owners are in {}", list(&named)),
         (Relation::SameType, [_]) => format!("the owner is most likely in {}", list(&named)),
         (Relation::SameMethod | Relation::SameType, threads) => {
             format!("the owner is most likely one of {} threads: in {}", threads.len(), list(&named))
@@ -50,6 +51,14 @@ pub(super) fn owners(owners: &Owners<'_>) -> String {
         (Relation::None, _) => {
             format!("they wait for each other, or for a thread that can be in {}", named.join(", or in "))
         }
+    }
+}
+
+/// What the memory of the process says about a deadlock.
+pub(super) fn cycle(owners: &Owners<'_>) -> &'static str {
+    match owners.relation {
+        Relation::Known => "; each of these locks is owned by one of these threads",
+        Relation::SameMethod | Relation::SameType | Relation::None => "",
     }
 }
 

@@ -7,6 +7,7 @@ mod cpu;
 mod crowd;
 mod deadlock;
 mod held_lock;
+mod known_owners;
 mod main_loops;
 mod pool;
 mod runtime;

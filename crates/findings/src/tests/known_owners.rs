@@ -1,0 +1,109 @@
+//! Locks whose owners were read in the memory of their process.
+
+use profiler_profile::{Finding, FindingKind, LockOwner, ThreadState};
+
+use super::{NS_PER_S, Threads};
+
+const READ: &str = "start_thread@libc.so.6;shop!Shop.Price.Read();\
+                    System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
+const SUM: &str = "start_thread@libc.so.6;shop!Shop.Report.Sum()";
+
+/// The thread that computes, and one of those that wait.
+const BUSY: u32 = 12;
+const WAITING: u32 = 8;
+
+/// Four threads wait for a lock, and a thread without a relation to them computes.
+fn threads() -> Threads {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, "main;pthread_join@libc.so.6");
+    threads.add(4, ThreadState::Blocked, READ).add(1, ThreadState::OnCpu, SUM);
+    threads
+}
+
+/// Adds a reading of a lock at each of these times, milliseconds.
+fn read(threads: &mut Threads, times_ms: &[u64], lock: u64, owner: u32, waiters: u32) {
+    let owner = threads.builder.thread(threads.process, owner, "worker");
+    for time_ms in times_ms {
+        let time_ns = time_ms * NS_PER_S / 1_000;
+        threads.builder.add_lock_owner(LockOwner { time_ns, owner, lock, managed_thread_id: 4, waiters });
+    }
+}
+
+fn only(mut threads: Threads) -> Finding {
+    let findings = threads.findings();
+    let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+    finding.clone()
+}
+
+const EACH_SECOND: [u64; 10] = [500, 1_500, 2_500, 3_500, 4_500, 5_500, 6_500, 7_500, 8_500, 9_500];
+
+#[test]
+fn a_known_owner_is_named_without_a_relation_to_the_methods_that_wait() {
+    let mut threads = threads();
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 4);
+    let finding = only(threads);
+    assert_eq!(finding.kind, FindingKind::HeldLock);
+    assert_eq!(
+        finding.evidence,
+        "4 threads wait for locks in Shop.Price.Read, and none gets one in the last 10.0 s; the owner is in Shop.Report.Sum \
+         (100 % on a CPU), thread 12 (worker)"
+    );
+}
+
+#[test]
+fn threads_that_own_the_locks_of_each_other_are_a_deadlock_beside_a_thread_that_computes() {
+    let mut threads = threads();
+    read(&mut threads, &EACH_SECOND, 0x1000, WAITING, 3);
+    read(&mut threads, &EACH_SECOND, 0x2000, WAITING + 1, 1);
+    let finding = only(threads);
+    assert_eq!(finding.kind, FindingKind::Deadlock);
+    assert_eq!(
+        finding.evidence,
+        "4 threads wait for locks in Shop.Price.Read, and none gets one in the last 10.0 s; each of these locks is owned by one \
+         of these threads"
+    );
+}
+
+#[test]
+fn two_known_owners_are_named_both() {
+    let mut threads = threads();
+    threads.add(
+        1,
+        ThreadState::OnCpu,
+        "start_thread@libc.so.6;shop!Shop.Price.Compute();shop!Shop.Math.Sum()",
+    );
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 3);
+    read(&mut threads, &EACH_SECOND, 0x2000, BUSY + 1, 1);
+    let finding = only(threads);
+    let expected = "; the owners are in Shop.Report.Sum (100 % on a CPU), thread 12 (worker) and Shop.Price.Compute (100 % on a \
+                    CPU) at Shop.Math.Sum, thread 13 (worker)";
+    assert!(finding.evidence.ends_with(expected), "{finding}");
+}
+
+#[test]
+fn readings_that_do_not_show_the_owner_throughout_say_nothing() {
+    let without = only(threads());
+    assert!(
+        without.evidence.contains("they wait for each other, or for a thread that can be in"),
+        "{without}"
+    );
+    type Reading = (&'static [u64], u64, u32, u32);
+    let cases: [(&str, &[Reading]); 6] = [
+        ("one reading", &[(&[9_000], 0x1000, BUSY, 4)]),
+        ("none at the end", &[(&EACH_SECOND[..6], 0x1000, BUSY, 4)]),
+        ("none at the begin", &[(&EACH_SECOND[4..], 0x1000, BUSY, 4)]),
+        ("a gap", &[(&[500, 1_500, 2_500, 7_500, 8_500, 9_500], 0x1000, BUSY, 4)]),
+        ("fewer waiters", &[(&EACH_SECOND, 0x1000, BUSY, 3)]),
+        ("another owner", &[(&EACH_SECOND, 0x1000, BUSY, 4), (&[5_000], 0x1000, WAITING, 4)]),
+    ];
+    for (what, readings) in cases {
+        let mut threads = threads();
+        for (times_ms, lock, owner, waiters) in readings {
+            read(&mut threads, times_ms, *lock, *owner, *waiters);
+        }
+        assert_eq!(only(threads), without, "{what}");
+    }
+    let mut threads = threads();
+    read(&mut threads, &EACH_SECOND, 0x1000, 99, 4);
+    assert_eq!(only(threads), without, "an owner without samples");
+}
