@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use profiler::profile::{Profile, Symbolization};
+use profiler::profile::{FindingKind, Profile, Symbolization};
 use profiler_dotnet_runtime::{GcMode, HeldMonitor, ManagedThread};
 use profiler_tests::{Workload, run_beside_others, sample_pid, wait_until};
 
@@ -163,6 +163,37 @@ fn a_profile_of_waits_has_the_owner_of_a_lock_and_what_it_does() {
         profile.write_recording(&mut recorded).unwrap();
         let read = Profile::read(&*recorded).unwrap();
         assert_eq!(read.lock_owners(), profile.lock_owners());
+    }
+}
+
+#[test]
+fn a_finding_names_the_owner_of_a_lock_and_a_deadlock_its_cycle() {
+    let Some(_lock) = run_beside_others() else { return };
+    // A lock that is held is one that no thread gets for 3 s.
+    const SAMPLED: Duration = Duration::from_secs(5);
+    for program in PROGRAMS {
+        for mode in ["owner", "deadlock"] {
+            let mut workload = without_diagnostics(program, mode);
+            let (kind, expected) = match mode {
+                "owner" => {
+                    let owner = workload.wait_for("owner ");
+                    let name = format!("thread {} (price computati)", owner.trim());
+                    (FindingKind::HeldLock, ["; the owner is in Workload.Price.Compute (".to_owned(), name])
+                }
+                _ => {
+                    let cycle = "; each of these locks is owned by one of these threads".to_owned();
+                    (FindingKind::Deadlock, [cycle, "Workload.Account.Transfer".to_owned()])
+                }
+            };
+            let wall = sample_pid(workload.pid()).wall_clock_hz(49).cpu_samples(false);
+            let mut session = wall.build().unwrap().start().unwrap();
+            wait_until("the owner in a finding", || {
+                let profile = session.take_profile(SAMPLED).unwrap();
+                println!("{program} {mode}: {:?} {:?}", profile.findings(), profile.lock_owners());
+                let found = profile.findings().iter().find(|finding| finding.kind == kind)?;
+                expected.iter().all(|text| found.evidence.contains(text)).then_some(())
+            });
+        }
     }
 }
 
