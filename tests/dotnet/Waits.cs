@@ -49,7 +49,8 @@ namespace Workload
             {
                 Console.WriteLine("owner " + GetThreadId());
                 taken.Set();
-                Cpu.Run(goesOn);
+                // Not in a method of its own: on-stack replacement can hide the caller of a loop.
+                while (goesOn()) Cpu.Outer();
             }
         }
 

@@ -15,7 +15,8 @@ const MIN_SAMPLES: u64 = 100;
 
 /// The least number of CPUs that an activity takes, on average. Less is a small part of a machine: the first seconds of a
 /// program, or one that does nothing else.
-const MIN_CPUS: f64 = 0.25;
+const MIN_CPUS: f64 = 0.1;
+
 /// The least share of the samples with a method, and of a thread, that names it.
 const MIN_PART_PERCENT: f64 = 50.0;
 
