@@ -77,7 +77,7 @@ impl Symbolizer {
         Generation { names: AncestorKey::Other(key.0, key.1), ancestor }
     }
 
-    /// The names in the files of an ancestor, none of which is read yet.
+    /// The names in the files of an ancestor. No file is read yet.
     fn new_names_of_ancestor(&mut self, process: &Process, ancestor: &Ancestor) -> JitNames {
         let identity = &ancestor.identity;
         // The files in a capture belong to the user who copied them.
