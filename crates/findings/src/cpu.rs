@@ -13,10 +13,6 @@ use crate::{
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
 const MIN_SAMPLES: u64 = 100;
 
-/// The least number of CPUs that an activity takes, on average. Less is a small part of a machine: the first seconds of a
-/// program, or one that does nothing else.
-const MIN_CPUS: f64 = 0.1;
-
 /// The least share of the samples with a method, and of a thread, that names it.
 const MIN_PART_PERCENT: f64 = 50.0;
 
@@ -58,7 +54,7 @@ fn find<'a>(
     let matching: Vec<_> = on_cpu.iter().copied().filter(is_match).collect();
     let value = sum::of(matching.iter().map(|sample| sample.value));
     let share = percent(value, total);
-    if share < rule.min_percent || samples.average_threads(value, usize::MAX) < MIN_CPUS {
+    if share < rule.min_percent {
         return None;
     }
     let Cause { details, remedy, method } = Cause::of(rule, samples, &matching, value);

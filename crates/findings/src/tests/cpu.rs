@@ -81,19 +81,6 @@ fn less_than_a_hundred_samples_have_no_finding() {
     assert_eq!((kinds("main", folded, 99, 99), kinds("main", folded, 100, 100).len()), (vec![], 1));
 }
 
-/// The first seconds of a program: most of its CPU time, and little of the machine.
-#[test]
-fn a_share_of_little_cpu_time_is_no_finding() {
-    let (kind, folded, _) = ACTIVITIES[0];
-    let found = |seconds| {
-        let mut threads = Threads::sampled(Event::at_frequency("cpu-clock", 99), seconds);
-        let parts = [(0, 250, None, folded), (0, 150, None, "main;compute")];
-        threads.add_thread("main", &parts).kinds()
-    };
-    // A tenth of a CPU in 25.3 s.
-    assert_eq!((found(25), found(26)), (vec![kind], vec![]));
-}
-
 #[test]
 fn idle_workers_that_spin_are_no_finding() {
     let idle = "start_thread;System!System.Threading.LowLevelLifoSemaphore.Wait(int,bool);\
