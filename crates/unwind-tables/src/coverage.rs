@@ -33,6 +33,18 @@ impl Coverage {
     }
 }
 
+/// The addresses of ranges, each in one range: a hostile file can have sections and segments that overlap.
+pub(crate) fn disjoint(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut end = 0;
+    ranges.retain_mut(|range| {
+        range.start = range.start.max(end);
+        end = end.max(range.end);
+        !range.is_empty()
+    });
+    ranges
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +60,12 @@ mod tests {
         assert_eq!(gaps(5..12), [(5, 10)]);
         assert_eq!(gaps(39..42), [(40, 42)]);
         assert!(gaps(12..21).is_empty());
+    }
+
+    #[test]
+    fn each_address_of_overlapping_ranges_is_in_one_of_them() {
+        let ranges = disjoint(vec![30..40, 10..20, 12..14, 15..25, 25..30]);
+        assert_eq!(ranges, [10..20, 20..25, 25..30, 30..40]);
+        assert_eq!(disjoint(vec![0..8, 0..8]), vec![0..8]);
     }
 }

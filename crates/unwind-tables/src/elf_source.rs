@@ -14,7 +14,7 @@ use crate::{
     architecture::Architecture,
     cfi::CodeLayout,
     cfi_entries::HashedSection,
-    coverage::Coverage,
+    coverage::{Coverage, disjoint},
     go_rows::GoRows,
     instruction_rows::{Instructions, total_bytes},
     managed_code::ManagedCode,
@@ -76,7 +76,8 @@ impl ElfSource {
         // Malformed tables, code, relocations or symbols are no reason to do without the call frame information.
         let go = GoRows::read(elf, &headers).unwrap_or(None);
         let of_go = Coverage::of(go.iter().map(GoRows::code));
-        let text_ranges: Vec<_> = text_ranges.into_iter().flat_map(|range| of_go.gaps(range)).collect();
+        let text_ranges =
+            disjoint(text_ranges).into_iter().flat_map(|range| of_go.gaps(range)).collect::<Vec<_>>();
         let mut sections = read_sections(elf, &headers)?;
         if !can_describe(&sections, &text_ranges)
             && let Some(debug_frame) =
@@ -331,6 +332,32 @@ mod tests {
         let inside = by_instructions(16, FramePointerRule::Same, 0);
         assert_eq!(first(&source(MIN_GAP_BYTES)), [outside, inside, outside]);
         assert_eq!(first(&source(MIN_GAP_BYTES - 128)), [Rule::default(); 3]);
+    }
+
+    /// The claim alone would cost the time of 2 MiB of code.
+    #[test]
+    fn code_whose_bytes_are_not_in_the_file_is_not_analysed() {
+        let code = function_without_cfi().repeat(4);
+        let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code);
+        let image = file.code_segment(0, CODE_ADDRESS + 0x1000, 2 << 20);
+        let mut image = image.bytes();
+        // Without section headers, segments tell where code is.
+        image[0x28..0x30].fill(0);
+        image[0x3c..0x40].fill(0);
+        let length = image.len() as u64;
+        let instructions = read_source(image).code.instructions.unwrap();
+        let text = total_bytes(instructions.text());
+        assert!((512..=512 + length).contains(&text), "{text} bytes of code in a file of {length}");
+    }
+
+    #[test]
+    fn code_that_two_segments_have_is_analysed_once() {
+        let code = function_without_cfi().repeat(4);
+        let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code.clone());
+        let source = read_source(file.code_at(".copy", CODE_ADDRESS, code).bytes());
+        let table = source.compile(&|| true).unwrap();
+        table.assert_valid();
+        assert_eq!(total_bytes(source.code.instructions.unwrap().text()), 512);
     }
 
     #[test]

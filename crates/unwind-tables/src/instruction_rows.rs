@@ -30,6 +30,7 @@ pub(crate) const RETURN_ADDRESS_OFFSET: i16 = -8;
 
 /// What the analysis reads of a file.
 pub(crate) struct Instructions {
+    /// Of the code whose bytes are in the file: the other bytes of a segment or section are a claim of a malformed file.
     code_ranges: Vec<Range<u64>>,
     /// The whole file.
     bytes: Vec<u8>,
@@ -54,14 +55,15 @@ impl Instructions {
         if !Self::can_read(elf) || total_bytes(gaps) > MAX_CODE_BYTES {
             return Ok(None);
         }
-        let length = elf.image().length();
+        let (length, layout) = (elf.image().length(), elf.layout());
+        let stored = |range| stored_part(&layout, length, range);
         let mut found = Self {
+            code_ranges: code_ranges.into_iter().filter_map(stored).collect(),
             bytes: elf.image().read(0, length, MAX_FILE_BYTES)?,
-            layout: elf.layout(),
+            layout,
             relocations: elf.relative_relocations(&Arc::new(WorkBudget::default()))?,
             is_position_independent: elf.is_position_independent(),
             hints: Hints::default(),
-            code_ranges,
         };
         found.hints = found.hints(elf)?;
         Ok(Some(found))
@@ -103,6 +105,14 @@ impl Instructions {
         });
         if analyzed.is_ok() { rules } else { Vec::new() }
     }
+}
+
+/// The part of a range of code whose bytes are in a file of this length.
+fn stored_part(layout: &SegmentLayout, file_bytes: u64, range: Range<u64>) -> Option<Range<u64>> {
+    let (offset, rest_of_segment) = layout.rest_from(ElfAddress(range.start))?;
+    let bytes = file_bytes.checked_sub(offset.0)?.min(rest_of_segment);
+    let end = range.end.min(range.start.saturating_add(bytes));
+    (range.start < end).then_some(range.start..end)
 }
 
 /// The length of ranges.

@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    Limits, failures_folder, for_each_at_once, fuzzer, output, statistics::Statistics, targets_at_once,
+    Inputs, Limits, failures_folder, for_each_at_once, fuzzer, output, statistics::Statistics,
+    targets_at_once,
 };
 use crate::project;
 
@@ -53,7 +54,11 @@ fn seconds_of_each(minutes: u32, targets: usize, at_once: usize) -> Result<u32> 
 
 fn run_target(programs: &Path, target: &str, seconds: u32) -> Result<Row> {
     let corpus = output("long-corpus").join(target);
-    let limits = Limits { seconds, input_bytes: INPUT_BYTES_LIMIT, memory_mib: MEMORY_MIB_LIMIT };
+    let limits = Limits {
+        inputs: Inputs::Generated { seconds },
+        input_bytes: INPUT_BYTES_LIMIT,
+        memory_mib: MEMORY_MIB_LIMIT,
+    };
     let mut fuzzer = fuzzer(programs, target, &corpus, &limits)?;
     // The length of inputs grows by about a byte with each input that finds nothing new.
     fuzzer.args(["-len_control=1", "-print_final_stats=1"]);

@@ -30,7 +30,7 @@ pub(crate) struct Fuzz {
     /// How long each target runs, in seconds.
     #[arg(long, default_value_t = DEFAULT_SECONDS)]
     seconds: u32,
-    /// Run each target for a second: all targets build and pass their seeds.
+    /// Run each target on its seeds alone: all targets build and pass them.
     #[arg(long)]
     smoke: bool,
     /// Run for this many minutes, which are divided among the targets, with inputs of up to 1 MiB; prints a table.
@@ -39,14 +39,23 @@ pub(crate) struct Fuzz {
 }
 
 const DEFAULT_SECONDS: u32 = 60;
-const SMOKE_SECONDS: u32 = 1;
 
 /// No input may make a parser take longer than this.
 const INPUT_SECONDS_LIMIT: u32 = 5;
 
+/// The inputs of a target.
+#[derive(Clone, Copy)]
+enum Inputs {
+    /// The seeds, each once. Which new inputs the fuzzer makes in a given time depends on the machine and on the layout of the
+    /// program: a change would fail by chance.
+    Seeds,
+    /// What the fuzzer makes of the seeds in this time.
+    Generated { seconds: u32 },
+}
+
 /// The limits of a run of one target.
 struct Limits {
-    seconds: u32,
+    inputs: Inputs,
     /// Inputs are not longer.
     input_bytes: u32,
     /// Of the process: of one input, and of all inputs of the corpus.
@@ -55,8 +64,8 @@ struct Limits {
 
 impl Limits {
     /// Files that matter have a header, a table or two, and little else.
-    fn of_short_run(seconds: u32) -> Self {
-        Self { seconds, input_bytes: 16 << 10, memory_mib: 512 }
+    fn of_short_run(inputs: Inputs) -> Self {
+        Self { inputs, input_bytes: 16 << 10, memory_mib: 512 }
     }
 }
 
@@ -86,10 +95,10 @@ impl Fuzz {
         if self.smoke && corpus.exists() {
             fs::remove_dir_all(&corpus)?;
         }
-        let seconds = if self.smoke { SMOKE_SECONDS } else { self.seconds };
-        println!("fuzz {target}: {seconds} s");
-        let mut fuzzer = fuzzer(programs, target, &corpus, &Limits::of_short_run(seconds))?;
-        if self.smoke { shell::run_quietly(fuzzer.arg("-seed=1")) } else { shell::run(&mut fuzzer) }
+        let inputs = if self.smoke { Inputs::Seeds } else { Inputs::Generated { seconds: self.seconds } };
+        let mut fuzzer = fuzzer(programs, target, &corpus, &Limits::of_short_run(inputs))?;
+        println!("fuzz {target}");
+        if self.smoke { shell::run_quietly(&mut fuzzer) } else { shell::run(&mut fuzzer) }
     }
 }
 
@@ -124,7 +133,10 @@ fn fuzzer(programs: &Path, target: &str, corpus: &Path, limits: &Limits) -> Resu
     let mut fuzzer = Command::new(programs.join(target));
     fuzzer.env("TMPDIR", scratch);
     fuzzer
-        .arg(format!("-max_total_time={}", limits.seconds))
+        .arg(match limits.inputs {
+            Inputs::Seeds => "-runs=0".to_owned(),
+            Inputs::Generated { seconds } => format!("-max_total_time={seconds}"),
+        })
         .arg(format!("-timeout={INPUT_SECONDS_LIMIT}"))
         // Memory that is reserved and not used costs nothing: only what is used counts.
         .arg("-malloc_limit_mb=4096")
@@ -136,9 +148,9 @@ fn fuzzer(programs: &Path, target: &str, corpus: &Path, limits: &Limits) -> Resu
     Ok(fuzzer)
 }
 
-/// Builds every target and runs it for a moment.
+/// Builds every target and runs it on its seeds.
 pub(crate) fn smoke() -> Result<()> {
-    Fuzz { target: None, seconds: SMOKE_SECONDS, smoke: true, minutes: None }.run()
+    Fuzz { target: None, seconds: DEFAULT_SECONDS, smoke: true, minutes: None }.run()
 }
 
 /// Runs every target for the default time.
