@@ -51,7 +51,7 @@ const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-c
 const FALSE_RUNTIME: &str = "false_runtime";
 
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
-const STATIC_PROGRAMS: [&str; 4] = ["jit", "page_reader", "shares", "syscalls"];
+const STATIC_PROGRAMS: [&str; 5] = ["jit", "mutexes", "page_reader", "shares", "syscalls"];
 
 /// Programs in Rust; the other files are their modules.
 const RUST_PROGRAMS: [&str; 3] = ["demo", "inlines", "load"];

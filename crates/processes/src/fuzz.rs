@@ -5,5 +5,6 @@ pub use crate::kubernetes::check_configurations as check_container_configuration
 #[cfg(feature = "pods")]
 pub use crate::process_context::check_process_context;
 pub use crate::{
-    capture::check_environment, cgroup::check_paths as check_cgroup_paths, status::parse_any as parse_status,
+    capture::check_environment, cgroup::check_paths as check_cgroup_paths,
+    futex_waits::parse_any as parse_system_call, status::parse_any as parse_status,
 };

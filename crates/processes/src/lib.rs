@@ -32,7 +32,7 @@
 //! * [`ProcessTable`], [`Process`]: processes by PID and time
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
 //! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
-//! * [`ProcFs`], [`Status`], [`Stat`]: reading `/proc`, and its copy in a capture
+//! * [`ProcFs`], [`Status`], [`Stat`], [`FutexWait`]: reading `/proc`, and its copy in a capture
 //! * [`find_processes_by_name`]: the processes with a name
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
 //! * [`root_directory`]: files in the root directory of a process
@@ -47,6 +47,7 @@ mod confined_open;
 mod copied_text;
 mod error;
 mod file_version;
+mod futex_waits;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
@@ -75,6 +76,7 @@ pub use address_space::AddressSpace;
 pub use ancestors::Ancestor;
 pub use error::{FindError, LookupError};
 pub use file_version::FileVersion;
+pub use futex_waits::FutexWait;
 pub use mapped_files::{MappedFile, MappedFiles, MappingOwner, OpenError};
 pub use maps::{Backing, FileId, Mapping};
 pub use process::{Identity, JIT_DIRECTORY_VARIABLES, Process, ProcessKey};

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
+        unix::fs::{FileExt, MetadataExt},
     },
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -59,7 +59,7 @@ pub struct ProcFs {
 
 /// The directory with the entries.
 #[derive(Clone, Debug)]
-struct Entries {
+pub(crate) struct Entries {
     base: PathBuf,
     is_live: bool,
 }
@@ -245,8 +245,22 @@ impl ProcFs {
         Ok(memory)
     }
 
+    /// The directory with the entries.
+    pub(crate) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    /// The number of threads of a process: a directory has links from itself, its parent, and each directory in it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn thread_count(&self, pid: u32) -> io::Result<usize> {
+        let links = fs::metadata(self.entries.base.join(relative(pid, "task")))?.nlink();
+        Ok(usize::try_from(links.saturating_sub(2)).unwrap_or(usize::MAX))
+    }
+
     /// Checks that no other process has the PID by now.
-    fn check_is_running(&self, process: &Process) -> io::Result<()> {
+    pub(crate) fn check_is_running(&self, process: &Process) -> io::Result<()> {
         let stat = self.entries.read(&relative(process.pid, "stat"), MAX_TEXT_BYTES)?;
         let start_ticks = status::parse_start_ticks(&String::from_utf8_lossy(&stat));
         let is_same = process.identity.as_ref().is_some_and(|known| Some(known.start_ticks) == start_ticks);
@@ -346,7 +360,7 @@ impl Entries {
         open(pid).or_else(|error| self.other_threads(pid).find_map(|tid| open(tid).ok()).ok_or(error))
     }
 
-    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
     }
@@ -358,7 +372,7 @@ impl Entries {
     }
 
     /// The numbers among the names in a directory.
-    fn numbers_in(&self, directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
+    pub(crate) fn numbers_in(&self, directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
         let opened = self.open_path(directory, OFlags::PATH | OFlags::DIRECTORY)?;
         let names = fs::read_dir(capture::path_of(opened.as_fd()))?.filter_map(Result::ok);
         Ok(names.filter_map(|name| name.file_name().to_str()?.parse().ok()))

@@ -12,9 +12,9 @@ pub struct LockOwner {
     /// The thread that held the lock, of the process of the lock.
     pub owner: ThreadId,
     /// Identifies the lock among those of its process while a thread holds it or waits for it. The field `LockID` of .NET's events
-    /// about lock contention has the same number.
+    /// about lock contention has the same number. Of a mutex of the GNU C library, it is the address.
     pub lock: u64,
-    /// `Thread.ManagedThreadId` of the owner.
+    /// `Thread.ManagedThreadId` of the owner of a .NET lock, which begins at 1. 0 for a mutex.
     pub managed_thread_id: u32,
     /// The number of threads that waited for the lock, at least one. Those that spin are not among them.
     pub waiters: u32,

@@ -66,6 +66,7 @@ mod hexadecimal;
 mod jit;
 mod jitdump;
 pub mod kernel;
+mod locks;
 mod method_memory;
 mod module_code;
 mod modules;
@@ -102,7 +103,7 @@ pub use self::{
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
     jitdump::JitFunctionFrames,
-    method_memory::{ObservedLock, ProcessLocks},
+    locks::{ObservedLock, ProcessLocks},
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},
@@ -113,6 +114,7 @@ use self::{
     diagnostics::MemoryBudget,
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
+    locks::MutexReadings,
     modules::{Modules, tenants::tenant_of},
     reasons::may_be_jit,
     runtime_events::EventSources,
@@ -151,6 +153,7 @@ pub struct Symbolizer {
     /// The JIT code of processes that forked others, by process id and start time.
     jit_of_ancestors: HashMap<(u32, u64), JitNames>,
     runtime_memory: HashMap<ProcessKey, RuntimeMemory>,
+    mutexes: MutexReadings,
     /// For the events of all runtimes together.
     event_budget: MemoryBudget,
     events: EventSources,
@@ -204,6 +207,7 @@ impl Symbolizer {
             jit: HashMap::new(),
             jit_of_ancestors: HashMap::new(),
             runtime_memory: HashMap::new(),
+            mutexes: MutexReadings::default(),
             event_budget: MemoryBudget::default(),
             events: EventSources::default(),
             runtime_requests: RuntimeRequests::default(),
@@ -351,6 +355,7 @@ impl Symbolizer {
     pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
         self.events.retire_ended(&is_retained);
         self.runtime_memory.retain(|process, _| is_retained(*process));
+        self.mutexes.retain(&is_retained);
         self.retire_jit_names(from_ns, &is_retained);
         self.modules.end_interval();
     }

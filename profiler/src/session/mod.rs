@@ -8,6 +8,7 @@ pub(crate) mod capture;
 mod measures;
 mod named_process;
 mod pipeline;
+mod poll;
 mod polling_interval;
 mod pre_exec;
 mod probe_places;

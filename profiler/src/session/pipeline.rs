@@ -13,6 +13,7 @@ use super::{
     account::{Account, IntervalLosses},
     after_target,
     measures::MeasuredEvents,
+    poll::Poll,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
@@ -26,17 +27,14 @@ use crate::{
     sampler::{Batch, Comm, KernelCounts, OffCpuCounts, Origin, RawSample, RawStackId, WallCounts},
 };
 
-/// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
-const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
+/// Polls of perf maps, jitdumps and diagnostics sockets: huge files take a tenth of the thread's time.
+const JIT_POLL: Poll = Poll::new(100_000_000, 9);
 
-/// The pause after a poll, in multiples of the time that it took: huge files take a tenth of the thread's time.
-const PAUSE_PER_JIT_POLL: u64 = 9;
+/// Readings of the owners of .NET monitors, where waits are sampled: thousands of locks take a hundredth of the thread's time.
+const MONITOR_POLL: Poll = Poll::new(1_000_000_000, 99);
 
-/// The interval at which the owners of locks are read, where waits are sampled.
-const LOCK_POLL_INTERVAL_NS: u64 = 1_000_000_000;
-
-/// The pause after a reading, in multiples of the time that it took: thousands of locks take a hundredth of the thread's time.
-const PAUSE_PER_LOCK_POLL: u64 = 99;
+/// Readings of the owners of mutexes, where waits are sampled. Each takes 20 ms of CPU time at most, and more time on a busy machine.
+const MUTEX_POLL: Poll = Poll::new(1_000_000_000, 9);
 
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
@@ -74,8 +72,9 @@ pub(super) struct Pipeline {
     interval_started_ns: u64,
     /// `CLOCK_MONOTONIC` nanoseconds.
     session_started_ns: u64,
-    next_jit_poll_ns: u64,
-    next_lock_poll_ns: u64,
+    jit_poll: Poll,
+    monitor_poll: Poll,
+    mutex_poll: Poll,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
 }
@@ -133,8 +132,9 @@ impl Pipeline {
             losses: IntervalLosses::default(),
             interval_started_ns: 0,
             session_started_ns: 0,
-            next_jit_poll_ns: 0,
-            next_lock_poll_ns: 0,
+            jit_poll: JIT_POLL,
+            monitor_poll: MONITOR_POLL,
+            mutex_poll: MUTEX_POLL,
             accounted: KernelCounts::default(),
         }
     }
@@ -352,7 +352,7 @@ impl Pipeline {
         for process in self.processes.retire_ended(is_needed) {
             self.assembler.retire(&process);
         }
-        if now_ns >= self.next_jit_poll_ns {
+        if self.jit_poll.is_due(now_ns) {
             let begin = Instant::now();
             self.symbolizer.poll_jit(&self.processes, now_ns);
             self.poll_runtime_events();
@@ -360,21 +360,28 @@ impl Pipeline {
             if let Some(unwinding) = &mut self.unwinding {
                 unwinding.set_jit_call_frames(call_frames);
             }
-            let pause_ns = elapsed_ns(begin).saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
-            self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);
+            self.jit_poll.end(now_ns, begin.elapsed());
         }
-        if self.sampled.has_waits() && now_ns >= self.next_lock_poll_ns {
-            let begin = Instant::now();
-            self.read_lock_owners();
-            let pause_ns = elapsed_ns(begin).saturating_mul(PAUSE_PER_LOCK_POLL).max(LOCK_POLL_INTERVAL_NS);
-            self.next_lock_poll_ns = now_ns.saturating_add(pause_ns);
+        if self.sampled.has_waits() {
+            self.read_lock_owners(now_ns);
         }
         Ok(())
     }
 
     /// Adds the locks that threads wait for now to the current profile.
-    fn read_lock_owners(&mut self) {
-        for read in self.symbolizer.read_lock_owners(&self.processes) {
+    fn read_lock_owners(&mut self, now_ns: u64) {
+        let mut read = Vec::new();
+        if self.monitor_poll.is_due(now_ns) {
+            let begin = Instant::now();
+            read.extend(self.symbolizer.read_monitor_owners(&self.processes));
+            self.monitor_poll.end(now_ns, begin.elapsed());
+        }
+        if self.mutex_poll.is_due(now_ns) {
+            let begin = Instant::now();
+            read.extend(self.symbolizer.read_mutex_owners(&self.processes));
+            self.mutex_poll.end(now_ns, begin.elapsed());
+        }
+        for read in read {
             if let Some(process) = self.processes.get(read.process) {
                 self.assembler.add_lock_owners(process, &read);
             }
@@ -526,10 +533,6 @@ impl Pipeline {
     fn process_of(&mut self, pid: u32, tid: u32, comm: Comm, time_ns: u64) -> ProcessOfSample {
         self.processes.process_of_sample(pid, tid, time_ns, &comm.text())
     }
-}
-
-fn elapsed_ns(begin: Instant) -> u64 {
-    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The text of `/proc/PID/status` and `stat`.
+//! The text of `/proc/PID/status`, `stat` and `syscall`.
 
 #![no_main]
 

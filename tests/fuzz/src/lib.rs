@@ -56,7 +56,9 @@ pub fn maps(bytes: &[u8]) {
 
 /// `/proc/PID/status` and `/proc/PID/stat`.
 pub fn status(bytes: &[u8]) {
-    processes::parse_status(&String::from_utf8_lossy(bytes));
+    let text = String::from_utf8_lossy(bytes);
+    processes::parse_status(&text);
+    processes::parse_system_call(&text);
 }
 
 /// `/proc/PID/mountinfo` and `/proc/PID/cgroup`, containers by a prefix of their id, and the configurations of containers.

@@ -97,7 +97,7 @@ fn methods_have_names_without_diagnostics_below_a_read_only_root() {
 }
 
 /// The thread of a process with this id in its own PID namespace.
-fn tid_of(pid: u32, own_id: u32) -> u32 {
+pub(crate) fn tid_of(pid: u32, own_id: u32) -> u32 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let is_it = |task: &fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();

@@ -12,7 +12,7 @@ use profiler_tests::{assert_share, measure_alone, run_beside_others, wait_until,
 use crate::{
     container::Container,
     container_builder::{ContainerBuilder, LEAST_CAPABILITIES},
-    dotnet::builder_for,
+    dotnet::{builder_for, tid_of},
     sidecar::sidecar,
 };
 
@@ -116,5 +116,25 @@ mod measured {
         let waited_ns = off_cpu.header().duration_ns - ran_ns - runnable_ns;
         let throttled = states[&ThreadState::Throttled] as f64 / waited_ns as f64;
         assert!((0.95..1.05).contains(&throttled), "{states:?} of {waited_ns} ns without a CPU");
+    }
+}
+
+#[test]
+fn the_owner_of_a_mutex_has_the_id_of_the_profilers_namespace() {
+    let Some(_lock) = run_beside_others() else { return };
+    let mut container = ContainerBuilder::workload("mutexes-static", &["300", "sleeps"]).start();
+    let pid = container.pid();
+    let own_id = container.line("owner ").trim().parse().unwrap();
+    let owner = tid_of(pid, own_id);
+    assert_ne!(owner, own_id, "the container has its own ids");
+    let wall = Profiler::builder().target(Target::Pid(pid)).cpu_samples(false).wall_clock_hz(49);
+    let mut session = wall.build().unwrap().start().unwrap();
+    let profile = wait_until("the owner of the mutex", || {
+        let profile = session.take_profile(Duration::from_secs(SECONDS)).unwrap();
+        (!profile.lock_owners().is_empty()).then_some(profile)
+    });
+    for lock in profile.lock_owners() {
+        let thread = profile.thread(lock.owner);
+        assert_eq!((thread.tid, profile.string(thread.comm)), (owner, "owner"), "{lock:?}");
     }
 }

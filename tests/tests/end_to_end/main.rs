@@ -40,6 +40,7 @@ mod kernel_addresses;
 mod leftovers;
 mod lifetimes;
 mod measured;
+mod mutex_owners;
 mod node;
 mod off_cpu;
 mod overhead;

@@ -1,12 +1,11 @@
-//! Names the JIT code of .NET runtimes that report no methods, from the memory of their process (data contracts), and reads the
-//! owners of locks there.
+//! Names the JIT code of .NET runtimes that report no methods, from the memory of their process (data contracts), and finds locks
+//! there.
 //!
 //! The runtime does nothing for it: it needs no diagnostics socket. Addresses are noted when they are sampled, and looked up at
 //! the next poll, a tenth of a second later. The runtime frees code of dynamic methods and of unloaded assemblies, and uses its
 //! memory again: such code has a name only between two polls that found the same method.
 
 mod found_methods;
-mod locks;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
 #[cfg(not(feature = "dotnet-memory"))]
@@ -24,13 +23,16 @@ use profiler_processes::{ProcFs, Process};
 use profiler_profile::Reason;
 
 pub(crate) use self::found_methods::FoundMethod;
-pub use self::locks::{ObservedLock, ProcessLocks};
 use self::{
     found_methods::{FoundMethods, ReadMethod},
-    locks::LockReadings,
     runtime_reader::RuntimeReader,
 };
-use crate::{attempts::Attempts, diagnostics::monotonic_ns};
+use crate::{
+    attempts::Attempts,
+    diagnostics::monotonic_ns,
+    locks::{AwaitedLock, LockReadings},
+    modules::Modules,
+};
 
 /// Addresses of one process that are looked up in one poll. Later samples note the others.
 const MAX_NOTED: usize = 16 << 10;
@@ -52,7 +54,7 @@ pub(crate) struct MethodMemory {
     methods: FoundMethods,
     /// Addresses without a method when they were last looked up.
     unnamed: HashMap<u64, Unnamed>,
-    lock_readings: LockReadings,
+    pub(crate) lock_readings: LockReadings,
 }
 
 /// The result of lookups.
@@ -61,17 +63,6 @@ struct Found {
     code: Vec<(u64, Result<ReadMethod, Unnamed>)>,
     /// The addresses for which there was no time.
     left: Vec<u64>,
-}
-
-/// A lock that a thread holds and others wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AwaitedLock {
-    /// What identifies it in its process.
-    lock: u64,
-    /// The id of its owner in the pid namespace of the process.
-    owner_id: u32,
-    managed_thread_id: u32,
-    waiters: u32,
 }
 
 /// Why an address has no method.
@@ -138,6 +129,17 @@ impl MethodMemory {
         if self.unnamed.len() < MAX_UNNAMED {
             self.unnamed.insert(address, unnamed);
         }
+    }
+
+    /// Finds the locks that threads wait for; `None` where the runtime cannot be read.
+    pub(crate) fn find_locks(
+        &mut self,
+        modules: &mut Modules,
+        proc: &ProcFs,
+        process: &Process,
+    ) -> Option<Vec<AwaitedLock>> {
+        self.find_runtime(modules, process);
+        self.reader.is_usable().then(|| self.reader.find_locks(proc, process))
     }
 
     /// The method whose code was at `address` at `time_ns`, or why it is not known. `None` where no method was found.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use profiler_processes::{ProcFs, Process};
 
-use super::{AwaitedLock, Found};
-use crate::modules::Modules;
+use super::Found;
+use crate::{locks::AwaitedLock, modules::Modules};
 
 /// No runtime is found.
 #[derive(Debug, Default)]

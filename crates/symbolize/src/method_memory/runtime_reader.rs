@@ -20,8 +20,11 @@ use profiler_dotnet_runtime::{
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{ProcFs, Process};
 
-use super::{AwaitedLock, Found, Unnamed, found_methods::ReadMethod};
-use crate::modules::{Modules, tenants::tenant_of};
+use super::{Found, Unnamed, found_methods::ReadMethod};
+use crate::{
+    locks::AwaitedLock,
+    modules::{Modules, tenants::tenant_of},
+};
 
 /// Locks of one process in one reading: those for which most threads wait.
 const MAX_LOCKS: usize = 16;

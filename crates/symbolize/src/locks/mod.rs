@@ -1,20 +1,17 @@
-//! Reads the owners of locks that threads wait for, in the memory of .NET runtimes.
+//! Reads the owners of locks that threads wait for, in the memory of their processes.
+//!
+//! .NET runtimes describe their monitors. A mutex of the GNU C library has the id of its owner, and the system call of a thread that
+//! waits for it has its address. Neither process does anything for it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod monitors;
+mod mutexes;
 
-use profiler_processes::{ProcFs, Process, ProcessKey, ProcessTable};
+use std::sync::Arc;
 
-use super::{AwaitedLock, MethodMemory};
-use crate::{
-    Symbolizer,
-    diagnostics::{EventThread, ThreadReader, monotonic_ns},
-};
+use profiler_processes::{Process, ProcessKey};
 
-/// Time for the locks of all runtimes in one reading. The runtimes that are left are the first ones in the next reading.
-const MAX_READ_TIME: Duration = Duration::from_millis(50);
+pub(crate) use self::mutexes::MutexReadings;
+use crate::diagnostics::{EventThread, ThreadReader, monotonic_ns};
 
 /// The locks of a process at a time.
 #[derive(Clone, Debug)]
@@ -30,61 +27,43 @@ pub struct ProcessLocks {
 /// A lock that a thread held and others waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedLock {
-    /// What identifies it in its process: the `LockID` of the runtime's events.
+    /// What identifies it in its process: the `LockID` of a .NET runtime's events, or the address of a mutex.
     pub lock: u64,
     /// The thread that held it: its id in the profiler's pid namespace, and its name.
     pub owner: (u32, Arc<str>),
-    /// `Thread.ManagedThreadId` of the owner.
+    /// `Thread.ManagedThreadId` of the owner; 0 for a mutex.
     pub managed_thread_id: u32,
     /// The number of threads that waited for it.
     pub waiters: u32,
 }
 
+/// A lock that a thread holds and others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AwaitedLock {
+    /// What identifies it in its process.
+    pub(crate) lock: u64,
+    /// The id of its owner in the pid namespace of the process.
+    pub(crate) owner_id: u32,
+    pub(crate) managed_thread_id: u32,
+    pub(crate) waiters: u32,
+}
+
 /// What the readings of one process keep.
 #[derive(Debug, Default)]
-pub(super) struct LockReadings {
+pub(crate) struct LockReadings {
     /// The time of the last one, `CLOCK_MONOTONIC`.
     last_ns: u64,
     threads: Option<ThreadReader>,
 }
 
-impl Symbolizer {
-    /// Reads the locks of the .NET runtimes whose code was sampled, with the feature `dotnet-memory`. Runtimes before .NET 9 do not
-    /// describe them.
-    pub fn read_lock_owners(&mut self, processes: &ProcessTable) -> Vec<ProcessLocks> {
-        let deadline = Instant::now() + MAX_READ_TIME;
-        let with_memory = self.jit.iter_mut().filter_map(|(key, names)| {
-            let memory = names.dotnet_memory()?;
-            Some((processes.get(*key)?, memory))
-        });
-        let mut awaited: Vec<_> = with_memory.collect();
-        awaited.sort_by_key(|(_, memory)| memory.lock_readings.last_ns);
-        let mut read = Vec::new();
-        for (process, memory) in awaited {
-            if Instant::now() >= deadline {
-                break;
-            }
-            memory.find_runtime(&mut self.modules, process);
-            if memory.reader.is_usable() {
-                let locks = memory.read_locks(&self.proc, process);
-                let time_ns = memory.lock_readings.last_ns;
-                read.push(ProcessLocks { process: process.key, time_ns, locks });
-            }
-        }
-        read.retain(|process| !process.locks.is_empty());
-        read
-    }
-}
-
-impl MethodMemory {
-    fn read_locks(&mut self, proc: &ProcFs, process: &Process) -> Vec<ObservedLock> {
-        let locks = self.reader.find_locks(proc, process);
-        self.lock_readings.last_ns = monotonic_ns();
-        self.lock_readings.with_owners(process, &locks)
-    }
-}
-
 impl LockReadings {
+    /// The locks of a reading that ends now.
+    fn end(&mut self, process: &Process, locks: &[AwaitedLock]) -> ProcessLocks {
+        self.last_ns = monotonic_ns();
+        let locks = self.with_owners(process, locks);
+        ProcessLocks { process: process.key, time_ns: self.last_ns, locks }
+    }
+
     /// The locks whose owners exist. The ids of a hostile process are any.
     fn with_owners(&mut self, process: &Process, locks: &[AwaitedLock]) -> Vec<ObservedLock> {
         let threads = self.threads.get_or_insert_with(|| {
@@ -109,7 +88,7 @@ impl LockReadings {
 
 #[cfg(test)]
 mod tests {
-    use profiler_processes::ProcessFilter;
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
 
     use super::*;
 

@@ -1,0 +1,36 @@
+//! Reads the owners of .NET monitors that threads wait for.
+
+use std::time::{Duration, Instant};
+
+use profiler_processes::ProcessTable;
+
+use super::ProcessLocks;
+use crate::Symbolizer;
+
+/// Time for the locks of all runtimes in one reading. The runtimes that are left are the first ones in the next reading.
+const MAX_READ_TIME: Duration = Duration::from_millis(50);
+
+impl Symbolizer {
+    /// Reads the locks of the .NET runtimes whose code was sampled, with the feature `dotnet-memory`. Runtimes before .NET 9 do not
+    /// describe them.
+    pub fn read_monitor_owners(&mut self, processes: &ProcessTable) -> Vec<ProcessLocks> {
+        let deadline = Instant::now() + MAX_READ_TIME;
+        let with_memory = self.jit.iter_mut().filter_map(|(key, names)| {
+            let memory = names.dotnet_memory()?;
+            Some((processes.get(*key)?, memory))
+        });
+        let mut awaited: Vec<_> = with_memory.collect();
+        awaited.sort_by_key(|(_, memory)| memory.lock_readings.last_ns);
+        let mut read = Vec::new();
+        for (process, memory) in awaited {
+            if Instant::now() >= deadline {
+                break;
+            }
+            if let Some(locks) = memory.find_locks(&mut self.modules, &self.proc, process) {
+                read.push(memory.lock_readings.end(process, &locks));
+            }
+        }
+        read.retain(|process| !process.locks.is_empty());
+        read
+    }
+}
