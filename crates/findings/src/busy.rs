@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{FindingKind, FrameId, FrameKind, Sample, Sampling, ThreadState, sum};
+use profiler_profile::{FindingFacts, FrameId, FrameKind, Sample, Sampling, ThreadState, Whole, sum};
 
 use crate::{
     WaitCause,
+    facts::share,
     found::Found,
     frames::{application_name, function, is_managed, own_frames},
     pattern::matches_any,
     process::{ProcessSamples, percent},
     rules::EVENT_LOOPS,
+    text::Problem,
 };
 
 /// The fewest samples of a thread. With fewer, a share has an error of more than ten points.
@@ -31,11 +33,11 @@ pub(crate) fn finding<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     if !matches!(profile.event(samples.event).sampling, Sampling::Frequency(_)) {
         return None;
     }
-    let mut threads = BTreeMap::<u32, Vec<&Sample>>::new();
+    let mut threads = BTreeMap::<u32, Vec<&'a Sample>>::new();
     for (sample, _) in samples.samples.iter().filter(|(sample, cause)| is_busy(samples, sample, *cause)) {
         threads.entry(samples.tid(sample)).or_default().push(sample);
     }
-    let busy = threads.into_values().filter_map(|of_thread| BusyThread::of(samples, &of_thread));
+    let busy = threads.into_values().filter_map(|of_thread| BusyThread::of(samples, of_thread));
     let busy = busy.max_by_key(|thread| thread.value)?;
     Some(busy.finding(samples))
 }
@@ -55,10 +57,11 @@ struct BusyThread<'a> {
     /// The function in which it computes; `None` where JIT code has no names.
     function: Option<&'a str>,
     share: f64,
+    evidence: Vec<&'a Sample>,
 }
 
 impl<'a> BusyThread<'a> {
-    fn of(samples: &ProcessSamples<'a>, of_thread: &[&Sample]) -> Option<Self> {
+    fn of(samples: &ProcessSamples<'a>, of_thread: Vec<&'a Sample>) -> Option<Self> {
         let profile = samples.profile;
         let value = sum::of(of_thread.iter().map(|sample| sample.value));
         let busy_ns = value.saturating_mul(profile.event(samples.event).unit_ns()?);
@@ -73,28 +76,25 @@ impl<'a> BusyThread<'a> {
             return None;
         }
         let name = profile.string(profile.thread(of_thread.first()?.thread).comm);
-        match deepest_function(samples, of_thread, value) {
-            Some((function, share)) => Some(Self { name, value, function: Some(function), share }),
+        let (function, share) = match deepest_function(samples, &of_thread, value) {
+            Some((function, share)) => (Some(function), share),
             None => {
-                let share =
-                    share_of(&|sample| below_loop(samples, sample).any(|id| is_managed(profile.frame(*id))));
-                (share >= MIN_FUNCTION_PERCENT).then_some(Self { name, value, function: None, share })
+                let is_managed =
+                    |sample: &Sample| below_loop(samples, sample).any(|id| is_managed(profile.frame(*id)));
+                (None, share_of(&is_managed))
             }
-        }
+        };
+        let is_most = share >= MIN_FUNCTION_PERCENT;
+        is_most.then_some(Self { name, value, function, share, evidence: of_thread })
     }
 
     fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
-        let evidence = format!(
-            "the event loop of thread {} computes all the time, {:.0} % of it in {}, and handles no other event meanwhile",
-            self.name,
-            self.share,
-            self.function.unwrap_or("JIT code without names"),
-        );
-        let remedy = match self.function {
-            Some(function) => format!("divide the work of {function}, or move it to another thread"),
-            None => "divide the work of the callback, or move it to another thread".to_owned(),
+        let facts = FindingFacts {
+            share: share(self.share, Whole::TimeOfThread),
+            cause_thread: self.evidence.first().map(|sample| samples.tid(sample)),
+            ..samples.facts(self.function, self.evidence.iter().copied())
         };
-        samples.finding(FindingKind::BusyThread, &evidence, remedy, self.value)
+        samples.finding(&Problem::BusyThread(self.name), facts, self.value)
     }
 }
 

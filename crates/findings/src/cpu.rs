@@ -1,13 +1,15 @@
 //! Findings on CPU time that is not the work of the application.
 
-use profiler_profile::{FindingKind, Sample, Sampling, ThreadState, sum};
+use profiler_profile::{FindingFacts, FindingKind, Sample, Sampling, Thread, ThreadState, Whole, sum};
 
 use crate::{
     cpu_rules::CpuRule,
+    facts,
     found::Found,
     marks::{Marks, StackSet},
     pattern::matches_any,
     process::{ProcessSamples, heaviest, percent},
+    text::{CpuCause, CpuProblem, Problem},
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
@@ -40,7 +42,7 @@ fn on_cpu<'a>(samples: &ProcessSamples<'a>) -> Vec<&'a Sample> {
 }
 
 fn find<'a>(
-    rule: &CpuRule,
+    rule: &'static CpuRule,
     stacks: &StackSet,
     samples: &ProcessSamples<'a>,
     on_cpu: &[&Sample],
@@ -57,54 +59,45 @@ fn find<'a>(
     if share < rule.min_percent {
         return None;
     }
-    let Cause { details, remedy, method } = Cause::of(rule, samples, &matching, value);
-    let evidence = format!("{share:.0} % of the CPU time {}{details}", rule.activity);
-    Some(samples.finding(rule.kind, &evidence, remedy, value).below(method))
+    let (cause, method) = cause(rule, samples, &matching, value);
+    let thread = main_thread(samples, &matching).filter(|_| cause == CpuCause::Site);
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::CpuTime),
+        cause_thread: thread.map(|thread| thread.tid),
+        ..samples.facts(method, matching.iter().copied())
+    };
+    let thread = thread.map_or("", |thread| profile.string(thread.comm));
+    let problem = Problem::Cpu(CpuProblem { rule, cause, thread });
+    Some(samples.finding(&problem, facts, value).below(method))
 }
 
-/// What samples and events say beyond the rule.
-struct Cause<'a> {
-    details: String,
-    remedy: String,
-    method: Option<&'a str>,
-}
-
-impl<'a> Cause<'a> {
-    fn of(rule: &CpuRule, samples: &ProcessSamples<'a>, matching: &[&Sample], value: u64) -> Self {
-        let Marks { event_causes, collection_requests, dynamic_methods, .. } = samples.marks;
-        let is_most_of = |stacks: &StackSet| {
-            let of_set = matching.iter().filter(|sample| stacks.contains(sample));
-            2 * sum::of(of_set.map(|sample| sample.value)) > value
-        };
-        let process = samples.process;
-        let site = || main_method(samples, matching);
-        let below =
-            |method: Option<&str>| method.map(|method| format!(" below {method}")).unwrap_or_default();
-        match rule.kind {
-            FindingKind::Compilation
-                if is_most_of(dynamic_methods)
-                    || event_causes.compiles_dynamic_methods.contains(&process) =>
-            {
-                let method = site();
-                let details = format!("; most are dynamic methods, compiled{}", below(method));
-                Self { details, remedy: "compile once, and cache the compiled delegate".to_owned(), method }
-            }
-            FindingKind::GarbageCollection
-                if is_most_of(collection_requests)
-                    || event_causes.requests_collections.contains(&process) =>
-            {
-                let method = samples.main_site(|sample, _| collection_requests.contains(sample));
-                let details = format!(", requested by GC.Collect{}", below(method));
-                let remedy = "do not call GC.Collect: the runtime collects when it has to".to_owned();
-                Self { details, remedy, method }
-            }
-            FindingKind::Spinning => {
-                let method = site();
-                let details = format!("{}{}", below(method), main_thread(samples, matching));
-                Self { details, remedy: rule.remedy.to_owned(), method }
-            }
-            _ => Self { details: String::new(), remedy: rule.remedy.to_owned(), method: None },
+/// What samples and events say beyond the rule, and the method of the application that has the cause.
+fn cause<'a>(
+    rule: &CpuRule,
+    samples: &ProcessSamples<'a>,
+    matching: &[&Sample],
+    value: u64,
+) -> (CpuCause, Option<&'a str>) {
+    let Marks { event_causes, collection_requests, dynamic_methods, .. } = samples.marks;
+    let is_most_of = |stacks: &StackSet| {
+        let of_set = matching.iter().filter(|sample| stacks.contains(sample));
+        2 * sum::of(of_set.map(|sample| sample.value)) > value
+    };
+    let process = samples.process;
+    match rule.kind {
+        FindingKind::Compilation
+            if is_most_of(dynamic_methods) || event_causes.compiles_dynamic_methods.contains(&process) =>
+        {
+            (CpuCause::DynamicMethods, main_method(samples, matching))
         }
+        FindingKind::GarbageCollection
+            if is_most_of(collection_requests) || event_causes.requests_collections.contains(&process) =>
+        {
+            let method = samples.main_site(|sample, _| collection_requests.contains(sample));
+            (CpuCause::RequestedCollections, method)
+        }
+        FindingKind::Spinning => (CpuCause::Site, main_method(samples, matching)),
+        _ => (CpuCause::Unknown, None),
     }
 }
 
@@ -115,14 +108,8 @@ fn main_method<'a>(samples: &ProcessSamples<'a>, matching: &[&Sample]) -> Option
     (percent(value, total) >= MIN_PART_PERCENT).then_some(method)
 }
 
-/// The thread with most of the samples: ` in thread 12 (spinner)`; empty where there is none.
-fn main_thread(samples: &ProcessSamples<'_>, matching: &[&Sample]) -> String {
-    let threads = matching.iter().map(|sample| (sample.thread, sample.value));
-    match heaviest(threads) {
-        Some((thread, value, total)) if percent(value, total) >= MIN_PART_PERCENT => {
-            let thread = samples.profile.thread(thread);
-            format!(" in thread {} ({})", thread.tid, samples.profile.string(thread.comm))
-        }
-        _ => String::new(),
-    }
+/// The thread with most of the samples.
+fn main_thread<'a>(samples: &ProcessSamples<'a>, matching: &[&Sample]) -> Option<&'a Thread> {
+    let (thread, value, total) = heaviest(matching.iter().map(|sample| (sample.thread, sample.value)))?;
+    (percent(value, total) >= MIN_PART_PERCENT).then(|| samples.profile.thread(thread))
 }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{FindingKind, FrameId, Profile, Sample, Stack, sum};
+use profiler_profile::{FindingFacts, FrameId, Profile, Sample, Stack, Whole, sum};
 
 use crate::{
-    WaitCause,
+    WaitCause, facts,
     found::Found,
     frames::{application_name, function, own_frames},
     pattern::matches_any,
     process::{ProcessSamples, percent},
     rules::SYNCHRONIZATIONS,
+    text::{Problem, Queue},
 };
 
 /// The fewest threads that wait for transactions. Two take turns without a queue.
@@ -40,13 +41,12 @@ pub(crate) fn transaction_locks<'a>(samples: &ProcessSamples<'a>) -> Option<Foun
     if threads < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_QUEUE {
         return None;
     }
-    let below = samples.sites(is_waiting).into_iter().next();
-    let below = below.map(|site| format!(", most in {}", site.method)).unwrap_or_default();
-    let evidence = format!(
-        "{queue:.1} of {threads} threads at a time wait for locks of other sessions{below} ({share:.0} % of the time of threads with work)"
-    );
-    let remedy = "find the session that holds them, and end its transactions sooner".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, value))
+    let method = samples.sites(is_waiting).first().map(|site| site.method);
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::TimeOfThreadsWithWork),
+        ..samples.facts(method, samples.counted(is_waiting))
+    };
+    Some(samples.finding(&Problem::Queue(Queue::Transactions), facts, value))
 }
 
 /// Threads that wait in a function in which one of them synchronizes a file for all: a group commit.
@@ -95,12 +95,13 @@ impl<'a> GroupCommit<'a> {
         if threads < MIN_THREADS || share < MIN_COMMIT_PERCENT || queue < MIN_QUEUE {
             return None;
         }
-        let evidence = format!(
-            "{queue:.1} of {threads} threads at a time wait in {} until another one has synchronized a file ({share:.0} % of the time of threads with work)",
-            self.function
-        );
-        let remedy = "commit less often, or use a disk that synchronizes faster".to_owned();
-        Some(samples.finding(FindingKind::Disk, &evidence, remedy, value).below(Some(self.function)))
+        let method = Some(self.function);
+        let facts = FindingFacts {
+            threads_at_a_time: Some(queue),
+            share: facts::share(share, Whole::TimeOfThreadsWithWork),
+            ..samples.facts(method, samples.counted(is_waiting))
+        };
+        Some(samples.finding(&Problem::Queue(Queue::GroupCommit), facts, value).below(method))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Finds a finalizer of .NET in which the finalizer thread is all the time: other finalizers wait meanwhile.
 
-use profiler_profile::{FindingKind, Sample, sum};
+use profiler_profile::{FindingFacts, Sample, Whole, sum};
 
 use crate::{
+    facts::share,
     found::Found,
     process::ProcessSamples,
+    text::Problem,
     thread_time::{Period, ThreadTime},
 };
 
@@ -28,19 +30,14 @@ pub(crate) fn blocked<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let (activity, percent) = time.activity(samples, &period)?;
     let methods = time.methods(samples);
     let (innermost, outermost) = (methods.first()?, methods.last()?);
-    let at = if innermost == outermost { String::new() } else { format!(" at {innermost}") };
     let waiting = samples.threads(|sample, _| marks.finalizer_waits.contains(sample)).len();
-    let waiters = match waiting {
-        0 => String::new(),
-        1 => "; 1 thread waits for them in GC.WaitForPendingFinalizers".to_owned(),
-        count => format!("; {count} threads wait for them in GC.WaitForPendingFinalizers"),
+    let evidence = || of_thread.iter().filter(|one| is_finalizing(one)).map(|(sample, _)| *sample);
+    let tid = evidence().next().map(|sample| samples.tid(sample));
+    let facts = FindingFacts {
+        share: share(percent, Whole::TimeOfThread),
+        cause_thread: tid,
+        ..samples.facts(Some(outermost), evidence())
     };
-    let evidence = format!(
-        "the finalizer thread is in {outermost} all the time ({}){at}, and other finalizers wait for their turn{waiters}",
-        activity.text(percent)
-    );
-    let remedy =
-        "do not wait or compute in a finalizer: dispose of objects, or hold resources in a SafeHandle";
-    let value = sum::of(of_thread.iter().filter(|one| is_finalizing(one)).map(|(sample, _)| sample.value));
-    Some(samples.finding(FindingKind::BlockedFinalizer, &evidence, remedy.to_owned(), value))
+    let problem = Problem::BlockedFinalizer { outermost, innermost, activity, waiting };
+    Some(samples.finding(&problem, facts, sum::of(evidence().map(|sample| sample.value))))
 }

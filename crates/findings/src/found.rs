@@ -81,9 +81,12 @@ pub(crate) fn without_repetitions(mut found: Vec<Found<'_>>, profile: &Profile) 
     let kept = (0..found.len()).filter(|index| !is_covered(*index));
     let findings = kept.map(|index| {
         let mut finding = found[index].finding.clone();
-        let owner = others(index).find_map(|(_, other)| other.owner_for(&found[index], profile));
-        if let Some(owner) = owner {
+        let owner = others(index)
+            .find_map(|(_, other)| Some((other.owner_for(&found[index], profile)?, &other.finding.facts)));
+        if let Some((owner, facts)) = owner {
             finding.evidence += &format!("; {owner}");
+            finding.facts.cause_thread = facts.cause_thread;
+            finding.facts.certainty = facts.certainty;
         }
         finding
     });

@@ -1,6 +1,6 @@
 //! Names of frames as rules and findings use them: without assembly and arguments, application code told from frameworks.
 
-use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization};
+use profiler_profile::{Frame, FrameId, FrameKind, Profile, SourceLocation, Stack, Symbolization};
 
 use crate::{
     pattern::matches_any,
@@ -39,6 +39,13 @@ pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Opt
 pub(crate) fn application_methods<'a>(profile: &'a Profile, stack: &Stack) -> impl Iterator<Item = &'a str> {
     let own = own_frames(profile, stack);
     application_frames(profile, stack).map(|index| name_of(profile, profile.frame(own[index])))
+}
+
+/// The source line in a method of the application, of its frame nearest to the leaf.
+pub(crate) fn location_in(profile: &Profile, stack: &Stack, method: &str) -> Option<SourceLocation> {
+    let own = own_frames(profile, stack);
+    let frames = application_frames(profile, stack).map(|index| profile.frame(own[index]));
+    frames.filter(|frame| name_of(profile, frame) == method).find_map(|frame| frame.location)
 }
 
 /// The function of the application that takes a lock, without those that take it for their callers.

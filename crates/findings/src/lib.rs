@@ -13,6 +13,7 @@ mod cause;
 mod cpu;
 mod cpu_rules;
 mod databases;
+mod facts;
 mod finalizer;
 mod followers;
 mod found;
@@ -29,6 +30,7 @@ mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
+mod text;
 mod thread_time;
 mod top_level;
 mod waiting;
@@ -36,7 +38,7 @@ mod waits;
 
 pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
 
-use profiler_profile::{Finding, Profile};
+use profiler_profile::{Finding, FindingFacts, Profile};
 
 use self::{found::without_repetitions, marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 
@@ -62,11 +64,22 @@ pub fn analyze(profile: &mut Profile) {
         let idle = idle::idle_samples(profile, &waits, event);
         profile.set_idle_samples(event, idle);
     }
-    let findings = match profile.since_incident() {
-        Some(part) => findings(&part, &Waits::of(&part)),
-        None => findings(profile, &waits),
+    let findings = match (profile.since_incident(), &profile.header().incident) {
+        (Some(part), Some(incident)) => findings_since(&part, incident.since_ns),
+        _ => findings(profile, &waits),
     };
     profile.set_findings(findings);
+}
+
+/// The findings of the part of a profile that begins at a time, with times of the whole.
+fn findings_since(part: &Profile, begin_ns: u64) -> Vec<Finding> {
+    let mut findings = findings(part, &Waits::of(part));
+    for FindingFacts { since_ns, selection, .. } in findings.iter_mut().map(|finding| &mut finding.facts) {
+        *since_ns = since_ns.map(|since_ns| since_ns.saturating_add(begin_ns));
+        selection.begin_ns = selection.begin_ns.saturating_add(begin_ns);
+        selection.end_ns = selection.end_ns.saturating_add(begin_ns);
+    }
+    findings
 }
 
 /// The findings of all events and processes, and of runtime events, those of more time first.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{FindingKind, Sample, Sampling, sum};
+use profiler_profile::{Certainty, FindingFacts, Proof, RuntimeEvent, Sample, Sampling, Whole, sum};
 
 use crate::{
     WaitCause,
+    facts::share,
     found::Found,
-    frames::short,
     process::{ProcessSamples, percent},
+    text::Problem,
 };
 
 /// The smallest pool with a finding. One or two workers that block are no more than a slow start.
@@ -71,23 +72,30 @@ pub(crate) fn starvation<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> 
         return None;
     }
     let place = Place::of(samples, is_part);
-    let waits = if is_at_semaphores { "SemaphoreSlim.Wait" } else { "Task.Wait" };
-    let evidence = format!(
-        "{blocked} of {} pool workers block in {waits}{}{}{}",
-        workers.len(),
-        place.text(),
-        if is_at_semaphores { "" } else { " (sync over async)" },
-        growth(samples, &workers).map(|growth| format!("; {growth}")).unwrap_or_default(),
-    );
-    let remedy = match (place.method().map(short), is_at_semaphores) {
-        (Some(method), false) => format!("make {method} asynchronous"),
-        (None, false) => "make the methods asynchronous that wait for tasks".to_owned(),
-        (method, true) => format!(
-            "wait with WaitAsync{}, and let more threads pass if what it protects allows it",
-            method.map(|method| format!(" in {method}")).unwrap_or_default()
-        ),
+    let facts = FindingFacts {
+        threads: u32::try_from(blocked).ok(),
+        share: share(percent(blocked as u64, workers.len() as u64), Whole::PoolWorkers),
+        certainty: certainty(samples),
+        ..samples.facts(place.first(), samples.counted(is_part))
     };
-    Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value).below(place.method()))
+    let problem = Problem::PoolStarvation {
+        workers: workers.len(),
+        is_at_semaphores,
+        other_methods: place.other_methods(),
+        growth: growth(samples, &workers),
+    };
+    Some(samples.finding(&problem, facts, value).below(place.method()))
+}
+
+/// Proven if the runtime has reported that its queue does not proceed. Without events, the queue can be empty.
+fn certainty(samples: &ProcessSamples<'_>) -> Certainty {
+    let profile = samples.profile;
+    let is_starvation =
+        |event: &&RuntimeEvent| event.process == samples.process && event.is_pool_starvation(profile);
+    match profile.runtime_events().iter().find(is_starvation) {
+        Some(_) => Certainty::Proven,
+        None => Certainty::Likely(Proof::PoolAdjustments),
+    }
 }
 
 /// Whether a worker with this cause blocks until other work completes.
@@ -137,23 +145,30 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn text(&self) -> String {
+    /// The method with the most samples.
+    fn first(&self) -> Option<&'a str> {
         match self {
-            Self::Unknown => String::new(),
-            Self::Method(method) => format!(" below {method}"),
-            Self::Methods(method, others) => format!(" below {method} and {others} other methods"),
+            Self::Method(method) | Self::Methods(method, _) => Some(method),
+            Self::Unknown => None,
+        }
+    }
+
+    fn other_methods(&self) -> usize {
+        match self {
+            Self::Methods(_, others) => *others,
+            Self::Method(_) | Self::Unknown => 0,
         }
     }
 }
 
-/// The growth of the pool while it was sampled, if it is evident: workers whose first sample, with any stack, is late. An
+/// The growth of the pool, threads a second, while it was sampled, if it is evident: workers whose first sample, with any stack, is late. An
 /// event of durations has no sample of a worker before its first wait has ended.
-fn growth(samples: &ProcessSamples<'_>, workers: &BTreeMap<u32, Worker>) -> Option<String> {
+fn growth(samples: &ProcessSamples<'_>, workers: &BTreeMap<u32, Worker>) -> Option<f64> {
     const NS_PER_S: f64 = 1e9;
     let is_continuous = matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_));
     let seconds = samples.profile.header().duration_ns.saturating_sub(FIRST_SIGHT_NS) as f64 / NS_PER_S;
     let early = samples.threads(|sample, _| sample.time_ns <= FIRST_SIGHT_NS);
     let new = workers.keys().filter(|worker| !early.contains(worker)).count();
     let is_evident = is_continuous && new >= MIN_NEW_WORKERS && seconds > 0.0;
-    is_evident.then(|| format!("the pool grew by {:.1} threads/s", new as f64 / seconds))
+    is_evident.then(|| new as f64 / seconds)
 }

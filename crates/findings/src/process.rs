@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use profiler_profile::{
-    EventId, Finding, FindingKind, ProcessId, Profile, Sample, StackId, ThreadState, sum,
+    EventId, Finding, FindingFacts, ProcessId, Profile, Sample, StackId, ThreadState, sum,
 };
 
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     found::Found,
     frames::{application_method, application_methods},
     marks::Marks,
+    text::Problem,
 };
 
 /// The least share of samples below one method that names it.
@@ -167,13 +168,23 @@ impl<'a> ProcessSamples<'a> {
         (thread.tid == self.profile.process(thread.process).pid, self.profile.string(thread.comm))
     }
 
-    /// A finding, with the process where the profile has several.
-    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Found<'a> {
+    /// The ids of the processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let mut pids: Vec<_> = self.processes.iter().map(|id| self.profile.process(*id).pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// A finding, whose text has the process in front where the profile has several.
+    pub(crate) fn finding(&self, problem: &Problem<'_>, facts: FindingFacts, value: u64) -> Found<'a> {
+        let (evidence, remedy) = problem.text(&facts);
         let evidence = match self.processes[..] {
-            [process] => in_process(self.profile, process, evidence),
+            [process] => in_process(self.profile, process, &evidence),
             _ => format!("{} processes ({}): {evidence}", self.processes.len(), self.comm()),
         };
-        let finding = Finding { kind, evidence, remedy, event: Some(self.event), value };
+        let finding =
+            Finding { kind: problem.kind(), evidence, remedy, event: Some(self.event), value, facts };
         Found { finding, process: self.process, method: None, owner: None }
     }
 }

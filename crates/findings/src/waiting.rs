@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{FindingKind, Sample, ThreadState, sum};
+use profiler_profile::{Certainty, FindingFacts, Proof, Sample, ThreadState, Whole, sum};
 
 use crate::{
     WaitCause,
     databases::{GroupCommit, transaction_locks},
-    finalizer,
+    facts, finalizer,
     found::Found,
     locks,
     process::{ProcessSamples, percent},
+    text::Problem,
 };
 
 /// The fewest threads before a slow service. One or two slow calls are no pattern.
@@ -74,16 +75,12 @@ fn gc_suspension<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
         return None;
     }
     let threads = samples.threads(&is_suspended).len();
-    let evidence = format!(
-        "{} suspended for garbage collections in {share:.0} % of the time of threads with work",
-        if threads == 1 { "1 thread is".to_owned() } else { format!("{threads} threads are") },
-    );
-    let remedy = if requests_collections(samples, value / threads.max(1) as u64) {
-        "do not call GC.Collect: the runtime collects when it has to"
-    } else {
-        "allocate less, and keep fewer objects alive"
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::TimeOfThreadsWithWork),
+        ..samples.facts(None, samples.counted(is_suspended))
     };
-    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy.to_owned(), value))
+    let is_requested = requests_collections(samples, value / threads.max(1) as u64);
+    Some(samples.finding(&Problem::GcSuspension { is_requested }, facts, value))
 }
 
 /// Whether the program requests most collections: by the events of its runtime, or by the time of threads in `GC.Collect`, of the
@@ -108,23 +105,19 @@ fn slow_downstream<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_at_site =
         |sample: &Sample, cause| is_at_service(sample, cause) && samples.method(sample) == method;
     let (value, threads) = (samples.value(is_at_site), samples.threads(is_at_site).len());
-    let below = method.map(|method| format!(" below {method}")).unwrap_or_default();
     let share = percent(value, samples.value_with_work());
     let queue = samples.average_threads(value, threads);
     if threads < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
         return None;
     }
-    let evidence = format!(
-        "{queue:.1} of {threads} threads at a time wait for sockets{below} ({share:.0} % of the time of threads with work)"
-    );
     let is_at_client = |sample: &Sample, cause| is_at_site(sample, cause) && is_client(sample);
-    let remedy = if 2 * samples.value(is_at_client) > value {
-        "examine the service that it calls, and call it asynchronously"
-    } else {
-        "receive and send asynchronously: meanwhile, each thread waits for one peer"
-    }
-    .to_owned();
-    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value).below(method))
+    let is_at_client = 2 * samples.value(is_at_client) > value;
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::TimeOfThreadsWithWork),
+        certainty: Certainty::Likely(Proof::Peer),
+        ..samples.facts(method, samples.counted(is_at_site))
+    };
+    Some(samples.finding(&Problem::SlowDownstream { is_at_client }, facts, value).below(method))
 }
 
 /// Only for events that have the threads on CPUs as well. A thread that naps waits for a CPU after each nap, on a machine with free
@@ -148,11 +141,11 @@ fn run_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     if on_cpu == 0 || share < MIN_RUN_QUEUE_PERCENT || queue < MIN_RUN_QUEUE {
         return None;
     }
-    let evidence = format!(
-        "{queue:.1} threads at a time wait for a CPU, {share:.0} % of the time in which they could run"
-    );
-    let remedy = "run fewer threads, or move other load away".to_owned();
-    Some(samples.finding(FindingKind::RunQueue, &evidence, remedy, value))
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::RunnableTime),
+        ..samples.facts(None, samples.counted(is_runnable))
+    };
+    Some(samples.finding(&Problem::RunQueue, facts, value))
 }
 
 /// Only for events that have the threads on CPUs as well.
@@ -164,12 +157,11 @@ fn cpu_quota<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     if on_cpu == 0 || share < MIN_QUOTA_PERCENT {
         return None;
     }
-    let queue = samples.average_threads(value, samples.threads(&is_throttled).len());
-    let evidence = format!(
-        "{queue:.1} threads at a time are throttled by the CPU quota of their cgroup, {share:.0} % of the time in which they could run"
-    );
-    let remedy = "raise the CPU limit of the container, or run fewer threads".to_owned();
-    Some(samples.finding(FindingKind::CpuQuota, &evidence, remedy, value))
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::RunnableTime),
+        ..samples.facts(None, samples.counted(is_throttled))
+    };
+    Some(samples.finding(&Problem::CpuQuota, facts, value))
 }
 
 fn disk<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
@@ -180,10 +172,11 @@ fn disk<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     if share < MIN_DISK_PERCENT || queue < MIN_DISK_QUEUE {
         return None;
     }
-    let below = samples.main_site(&is_at_file).map(|site| format!(", most below {site}")).unwrap_or_default();
-    let evidence = format!(
-        "{queue:.1} threads at a time wait for files ({share:.0} % of the time of threads with work){below}"
-    );
-    let remedy = "write and synchronize less often, read ahead, or use a faster disk".to_owned();
-    Some(samples.finding(FindingKind::Disk, &evidence, remedy, value))
+    let method = samples.main_site(&is_at_file);
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::TimeOfThreadsWithWork),
+        certainty: Certainty::Likely(Proof::DiskRequests),
+        ..samples.facts(method, samples.counted(is_at_file))
+    };
+    Some(samples.finding(&Problem::Disk, facts, value))
 }

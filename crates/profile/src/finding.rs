@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::{EventId, Profile};
+use crate::{EventId, FindingFacts, Profile};
 
 /// A conclusion from the samples of one event, or from runtime events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The kind of problem.
     pub kind: FindingKind,
@@ -18,6 +18,8 @@ pub struct Finding {
     /// The sum of the values of the samples that show the problem. For a finding of runtime events: their durations in
     /// nanoseconds, 0 where they have none.
     pub value: u64,
+    /// What the text states, as fields.
+    pub facts: FindingFacts,
 }
 
 /// The problem that a [`Finding`] describes.

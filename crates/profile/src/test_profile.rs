@@ -1,10 +1,10 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    Attribute, Cost, Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind,
-    Header, KubernetesNames, LockOwner, Loss, Profile, ProfileBuilder, Reason, RuntimeEvent,
-    RuntimeEventKind, Sample, Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization,
-    ThreadId, ThreadState,
+    Attribute, Certainty, Cost, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, FoundBy,
+    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, Place, Profile, ProfileBuilder,
+    Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, Selection, Share, SourceLocation,
+    StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState, Whole,
 };
 use profiler_addresses::ElfAddress;
 
@@ -55,6 +55,20 @@ pub fn with_finding() -> Profile {
         remedy: "make A.B asynchronous".to_owned(),
         event: Some(crate::EventId::FIRST),
         value: 1,
+        facts: FindingFacts {
+            processes: vec![1],
+            threads: Some(3),
+            share: Some(Share { percent: 75.0, of: Whole::PoolWorkers }),
+            place: Some(Place { method: "A.B".to_owned(), location: Some(("/src/a.cs".to_owned(), 5)) }),
+            certainty: Certainty::Likely(Proof::PoolAdjustments),
+            selection: Selection {
+                end_ns: 10_000_000,
+                threads: vec![1],
+                search: Some("A.B".to_owned()),
+                ..Selection::default()
+            },
+            ..FindingFacts::default()
+        },
     }]);
     profile
 }
@@ -174,10 +188,37 @@ fn add_findings(profile: &mut Profile, draw: &mut Draw) {
         remedy: "h\u{e9}".to_owned(),
         event: Some(draw.of(&events)).filter(|_| draw.below(3) > 0),
         value: draw.below(u64::MAX),
+        facts: facts(draw),
     });
     profile.set_findings(findings.collect());
     for event in events {
         profile.set_idle_samples(event, draw.below(1 << 33));
+    }
+}
+
+/// Facts of which each field can be absent.
+fn facts(draw: &mut Draw) -> FindingFacts {
+    let mut ids = Vec::new();
+    ids.resize_with(draw.below(3) as usize, || draw.below(1 << 22) as u32);
+    let percent = draw.below(800) as f64 / 8.0;
+    let location = Some(("/src/h\u{e9}.cs".to_owned(), draw.below(1 << 20) as u32));
+    let place = Place { method: "A.B".to_owned(), location: location.filter(|_| draw.below(2) == 0) };
+    FindingFacts {
+        processes: ids.clone(),
+        threads: draw.of(&[None, Some(4)]),
+        threads_at_a_time: draw.of(&[None, Some(1.5)]),
+        share: draw.of(&[None, Some(Share { percent, of: Whole::CpuTime })]),
+        place: Some(place).filter(|_| draw.below(2) == 0),
+        cause_thread: draw.of(&[None, Some(7)]),
+        since_ns: draw.of(&[None, Some(1 << 40)]),
+        certainty: draw.of(&[Certainty::Proven, Certainty::Likely(Proof::LockOwner)]),
+        selection: Selection {
+            begin_ns: draw.below(1 << 40),
+            end_ns: draw.below(1 << 40),
+            threads: ids,
+            runtime_events: draw.of(&[None, Some(RuntimeEventKind::Contention)]),
+            search: draw.of(&[None, Some("A.B")]).map(str::to_owned),
+        },
     }
 }
 

@@ -3,9 +3,9 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, KubernetesNames,
-        ProfileBuilder, Reason, Sample, Sampling, SourceLocation, StackEnd, SymbolSource, Symbolization,
-        ThreadId, ThreadState,
+        Event, EventId, Finding, FindingFacts, FindingKind, Frame, FrameId, FrameKind, Header,
+        KubernetesNames, ProfileBuilder, Reason, Sample, Sampling, SourceLocation, StackEnd, SymbolSource,
+        Symbolization, ThreadId, ThreadState,
     },
 };
 
@@ -197,6 +197,7 @@ pub(super) fn with_finding() -> Profile {
         remedy: remedy.to_owned(),
         event: Some(EventId::FIRST),
         value: 5,
+        facts: FindingFacts::default(),
     }]);
     profile
 }

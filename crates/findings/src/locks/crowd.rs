@@ -1,18 +1,20 @@
 //! Finds what many threads wait for at a time: a lock of the program, the lock of its memory map or of a file, room in a queue.
 
-use profiler_profile::{FindingKind, Sample};
+use profiler_profile::{Certainty, FindingFacts, Proof, Sample, Whole};
 
 use super::stuck::StuckThreads;
 use crate::{
     WaitCause,
     databases::GroupCommit,
+    facts::share,
     found::Found,
     process::{ProcessSamples, percent},
+    text::{Problem, Queue},
     waiting::is,
 };
 
 /// The fewest threads. Two threads take turns without a queue.
-const MIN_THREADS: usize = 3;
+const MIN_THREADS: u32 = 3;
 
 /// The least number of threads that wait at a time, on average: a second one means that the lock is taken again as soon as it
 /// is released.
@@ -30,11 +32,7 @@ struct Crowd<'a> {
     /// The method of the application below which most of them wait, where it is known.
     method: Option<&'a str>,
     value: u64,
-    threads: usize,
-    /// How many wait at a time.
-    queue: f64,
-    /// Of the time of threads with work.
-    percent: f64,
+    facts: FindingFacts,
 }
 
 impl<'a> Crowd<'a> {
@@ -44,9 +42,12 @@ impl<'a> Crowd<'a> {
         is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
     ) -> Self {
         let value = samples.value(&is_counted);
-        let threads = samples.threads(&is_counted).len();
         let percent = percent(value, samples.value_with_work());
-        Self { method, value, threads, queue: samples.average_threads(value, threads), percent }
+        let facts = FindingFacts {
+            share: share(percent, Whole::TimeOfThreadsWithWork),
+            ..samples.facts(method, samples.counted(is_counted))
+        };
+        Self { method, value, facts }
     }
 
     /// The threads of this cause, below whatever method.
@@ -54,20 +55,12 @@ impl<'a> Crowd<'a> {
         Self::of(samples, samples.main_site(is(cause)), is(cause))
     }
 
-    fn is_large(&self, min_percent: f64) -> bool {
-        self.threads >= MIN_THREADS && self.percent >= min_percent && self.queue >= MIN_QUEUE
-    }
-
-    fn text(&self, waits: &str) -> String {
-        format!(
-            "{:.1} of {} threads at a time {waits} ({:.0} % of the time of threads with work)",
-            self.queue, self.threads, self.percent
-        )
-    }
-
-    /// The method behind these words; empty without a method.
-    fn method_after(&self, words: &str) -> String {
-        self.method.map(|method| format!("{words}{method}")).unwrap_or_default()
+    /// The finding on threads that are so many, for so much of their time.
+    fn finding(self, samples: &ProcessSamples<'a>, queue: Queue, min_percent: f64) -> Option<Found<'a>> {
+        let is_large = self.facts.threads >= Some(MIN_THREADS)
+            && self.facts.share.is_some_and(|share| share.percent >= min_percent)
+            && self.facts.threads_at_a_time >= Some(MIN_QUEUE);
+        is_large.then(|| samples.finding(&Problem::Queue(queue), self.facts, self.value).below(self.method))
     }
 }
 
@@ -107,91 +100,37 @@ fn lock<'a>(
         _ if is_stuck(None) => return None,
         _ => unnamed,
     };
-    if !crowd.is_large(MIN_LOCK_PERCENT) {
-        return None;
-    }
-    let waits = match crowd.method {
-        Some(method) => format!("wait for the lock in {method}"),
-        None => "wait for locks".to_owned(),
-    };
-    let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    let found = samples.finding(FindingKind::LockConvoy, &crowd.text(&waits), remedy, crowd.value);
-    Some(found.below(crowd.method))
+    // The method can take several locks.
+    let certainty = Certainty::Likely(Proof::LockOwner);
+    let crowd = Crowd { facts: FindingFacts { certainty, ..crowd.facts }, ..crowd };
+    crowd.finding(samples, Queue::Lock, MIN_LOCK_PERCENT)
 }
 
 /// The global interpreter lock of Python: the thread that has it computes.
 fn interpreter_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let is_waiting =
         |sample: &Sample, cause| cause == Some(WaitCause::Lock) && samples.marks.gil.contains(sample);
-    let crowd = Crowd::of(samples, None, is_waiting);
-    if !crowd.is_large(MIN_LOCK_PERCENT) {
-        return None;
-    }
-    let evidence = crowd.text("wait for the global interpreter lock of Python");
-    let remedy = "compute in several processes, or in native code that releases the lock".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
+    Crowd::of(samples, None, is_waiting).finding(samples, Queue::Interpreter, MIN_LOCK_PERCENT)
 }
 
 fn memory_map<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::MemoryMap);
-    if !crowd.is_large(MIN_LOCK_PERCENT) {
-        return None;
-    }
-    let evidence = format!(
-        "{}; threads map and unmap memory at the same time{}",
-        crowd.text("wait for the lock of the memory map of the process"),
-        crowd.method_after(" below ")
-    );
-    let remedy = "reuse memory in place of mapping and unmapping it".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
+    crowd.finding(samples, Queue::MemoryMap, MIN_LOCK_PERCENT)
 }
 
 fn file_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
-    let crowd = Crowd::with_cause(samples, WaitCause::FileLock);
-    if !crowd.is_large(MIN_LOCK_PERCENT) {
-        return None;
-    }
-    let evidence = format!(
-        "{}{}",
-        crowd.text("wait for the lock of a file or a directory that other threads change"),
-        crowd.method_after(", most below ")
-    );
-    let remedy = "write to a file from one thread, or to one file for each thread".to_owned();
-    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, crowd.value))
+    Crowd::with_cause(samples, WaitCause::FileLock).finding(samples, Queue::File, MIN_LOCK_PERCENT)
 }
 
 fn connections<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
-    let crowd = Crowd::with_cause(samples, WaitCause::Connection);
-    if !crowd.is_large(MIN_LOCK_PERCENT) {
-        return None;
-    }
-    let evidence = format!(
-        "{}{}",
-        crowd.text("wait for a connection, as all that the limit of their pool allows are in use"),
-        crowd.method_after(", most below ")
-    );
-    let remedy = "raise the limit, as MaxConnectionsPerServer or Max Pool Size, or hold connections for a shorter time";
-    let found = samples.finding(FindingKind::ConnectionLimit, &evidence, remedy.to_owned(), crowd.value);
-    Some(found.below(crowd.method))
+    Crowd::with_cause(samples, WaitCause::Connection).finding(samples, Queue::Connections, MIN_LOCK_PERCENT)
 }
 
 fn full_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::FullQueue);
-    if !crowd.is_large(MIN_QUEUE_PERCENT) {
-        return None;
-    }
     let of_console = samples.value(|sample, cause| {
         cause == Some(WaitCause::FullQueue) && samples.marks.console_loggers.contains(sample)
     });
-    let (waits, remedy) = if 2 * of_console > crowd.value {
-        (
-            "wait for room in the queue of the console logger, which one thread writes to the standard output",
-            "log less, or read the standard output faster",
-        )
-    } else {
-        ("wait for room in a full queue", "take more from the queue at a time, by more or faster consumers")
-    };
-    let evidence = format!("{}{}", crowd.text(waits), crowd.method_after(", most below "));
-    let found = samples.finding(FindingKind::FullQueue, &evidence, remedy.to_owned(), crowd.value);
-    Some(found.below(crowd.method))
+    let queue = if 2 * of_console > crowd.value { Queue::ConsoleLogger } else { Queue::Room };
+    crowd.finding(samples, queue, MIN_QUEUE_PERCENT)
 }

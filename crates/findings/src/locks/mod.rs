@@ -5,9 +5,11 @@ mod crowd;
 mod known_owners;
 mod owner;
 mod stuck;
-mod text;
 
-use self::stuck::StuckThreads;
+pub(crate) use self::{
+    owner::{Owner, Owners, Relation},
+    stuck::{LockWait, StuckThreads},
+};
 use crate::databases::GroupCommit;
 use crate::found::Found;
 use crate::process::ProcessSamples;

@@ -18,7 +18,7 @@ use crate::{
 
 /// How the methods of a thread are related to those in which other threads wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Relation {
+pub(crate) enum Relation {
     /// The thread owns a lock, and others wait for it.
     Known,
     SameMethod,
@@ -27,22 +27,22 @@ pub(super) enum Relation {
 }
 
 /// A thread that can own the lock.
-pub(super) struct Owner<'a> {
-    pub(super) tid: u32,
-    pub(super) comm: &'a str,
+pub(crate) struct Owner<'a> {
+    pub(crate) tid: u32,
+    pub(crate) comm: &'a str,
     /// The outermost method that can hold the lock.
-    pub(super) method: &'a str,
+    pub(crate) method: &'a str,
     /// The method nearest to the leaf in which the thread stays.
-    pub(super) innermost: &'a str,
-    pub(super) activity: Activity,
+    pub(crate) innermost: &'a str,
+    pub(crate) activity: Activity,
     /// The share of its time that it does this.
-    pub(super) percent: f64,
+    pub(crate) percent: f64,
 }
 
 /// The threads that can own the lock, of the closest relation that a thread has.
-pub(super) struct Owners<'a> {
-    pub(super) relation: Relation,
-    pub(super) threads: Vec<Owner<'a>>,
+pub(crate) struct Owners<'a> {
+    pub(crate) relation: Relation,
+    pub(crate) threads: Vec<Owner<'a>>,
 }
 
 impl<'a> Owners<'a> {

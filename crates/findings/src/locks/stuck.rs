@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use profiler_profile::{FindingKind, Sample, Sampling, sum};
+use profiler_profile::{Certainty, FindingFacts, Proof, Sample, Sampling, sum};
 
-use super::{owner::Owners, text};
+use super::owner::{Owners, Relation};
 use crate::{
     WaitCause,
+    facts::since,
     found::Found,
     frames::application_method,
     process::{ProcessSamples, heaviest},
+    text::Problem,
     thread_time::Period,
 };
 
@@ -24,18 +26,18 @@ const MIN_THREADS: usize = 2;
 const END_NS: u64 = 1_000_000_000;
 
 /// A thread that waits for a lock until the end.
-pub(super) struct LockWait<'a> {
-    pub(super) tid: u32,
+pub(crate) struct LockWait<'a> {
+    pub(crate) tid: u32,
     /// The method of the application that takes the lock.
-    pub(super) method: Option<&'a str>,
-    pub(super) value: u64,
-    pub(super) waited_ns: u64,
+    pub(crate) method: Option<&'a str>,
+    pub(crate) value: u64,
+    pub(crate) waited_ns: u64,
 }
 
 /// The threads of a process that wait for locks that are not released.
 pub(crate) struct StuckThreads<'a> {
-    threads: Vec<LockWait<'a>>,
-    owners: Owners<'a>,
+    pub(crate) threads: Vec<LockWait<'a>>,
+    pub(crate) owners: Owners<'a>,
 }
 
 impl<'a> StuckThreads<'a> {
@@ -72,20 +74,46 @@ impl<'a> StuckThreads<'a> {
         self.threads.iter().any(|wait| wait.method == method)
     }
 
+    /// Whether no thread that could own the locks proceeds.
+    pub(crate) fn is_deadlock(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    /// The time for which all of the threads have waited.
+    pub(crate) fn shortest_ns(&self) -> u64 {
+        shortest_ns(&self.threads)
+    }
+
     /// The finding of a deadlock, or of a lock that its owner holds.
     pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
         let value = sum::of(self.threads.iter().map(|wait| wait.value));
         let method = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))
             .and_then(|(method, ..)| method);
-        let waits = text::waits(&self.threads, shortest_ns(&self.threads));
-        if self.owners.is_empty() {
-            let remedy =
-                "take locks in the same order everywhere, and wait for nothing else while a lock is held";
-            let evidence = format!("{waits}{}", text::cycle(&self.owners));
-            return samples.finding(FindingKind::Deadlock, &evidence, remedy.to_owned(), value).below(method);
+        let facts = self.facts(samples, method);
+        samples.finding(&Problem::Stuck(self), facts, value).below(method)
+    }
+
+    /// The last waits are the evidence, and what a single owner does meanwhile.
+    fn facts(&self, samples: &ProcessSamples<'a>, method: Option<&str>) -> FindingFacts {
+        let waiting: BTreeSet<_> = self.threads.iter().map(|wait| wait.tid).collect();
+        let is_waiting =
+            |sample: &Sample, cause| cause == Some(WaitCause::Lock) && waiting.contains(&samples.tid(sample));
+        let mut facts = samples.facts(method, samples.counted(is_waiting));
+        let longest_ns = self.threads.iter().map(|wait| wait.waited_ns).max().unwrap_or_default();
+        facts.selection.begin_ns = end_ns(samples).saturating_sub(longest_ns);
+        facts.since_ns = since(facts.selection.begin_ns);
+        facts.certainty = match self.owners.relation {
+            Relation::Known => Certainty::Proven,
+            Relation::SameMethod | Relation::SameType | Relation::None => Certainty::Likely(Proof::LockOwner),
+        };
+        if let ([owner], Relation::Known | Relation::SameMethod | Relation::SameType) =
+            (&self.owners.threads[..], self.owners.relation)
+        {
+            facts.cause_thread = Some(owner.tid);
+            facts.selection.threads.push(owner.tid);
+            facts.selection.threads.sort_unstable();
         }
-        let evidence = format!("{waits}; {}", text::owners(&self.owners));
-        samples.finding(FindingKind::HeldLock, &evidence, text::remedy(&self.owners), value).below(method)
+        facts
     }
 }
 

@@ -1,9 +1,10 @@
 //! Finds processes that throw many exceptions.
 
-use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind};
+use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, Whole};
 
 use super::process_events::{ProcessEvents, most_frequent};
 use crate::{
+    facts::share,
     found::Found,
     frames::{application_frames, function, own_frames, short},
     pattern::matches_any,
@@ -58,7 +59,11 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
         Some(site) => format!("let {} return its failures as results, or test for them first", short(site)),
         None => "return expected failures as results, or test for them first".to_owned(),
     };
-    Some(events.finding(FindingKind::Exceptions, &evidence, remedy, 0).below(site))
+    let facts = FindingFacts {
+        share: most.and_then(|(_, percent)| share(percent, Whole::RuntimeEvents)),
+        ..events.facts(RuntimeEventKind::Exception, &of_type, site)
+    };
+    Some(events.finding(FindingKind::Exceptions, &evidence, remedy, 0, facts).below(site))
 }
 
 /// Whether an exception was thrown before: by its flag, or by the functions between the throw and the application.

@@ -1,12 +1,13 @@
 //! Finds processes that collect generation 2 often, and what they allocate before.
 
-use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind, sum};
+use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, Whole, sum};
 
 use super::{
     collection_reasons::{CollectionCause, cause_of},
     process_events::ProcessEvents,
 };
 use crate::{
+    facts,
     found::Found,
     frames::short,
     process::{heaviest, percent},
@@ -35,14 +36,14 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
         |collection: &&RuntimeEvent| cause_of(events, collection) == Some(CollectionCause::Request);
     let collections: Vec<_> =
         events.of_kind(RuntimeEventKind::GarbageCollection).filter(|event| !is_requested(event)).collect();
-    let is_full = |event: &&&RuntimeEvent| events.number(event, "Depth") == Some(OLDEST_GENERATION);
-    let full: Vec<_> = collections.iter().filter(is_full).collect();
+    let is_full = |event: &&RuntimeEvent| events.number(event, "Depth") == Some(OLDEST_GENERATION);
+    let full: Vec<_> = collections.iter().copied().filter(is_full).collect();
     let share = percent(full.len() as u64, collections.len() as u64);
     if full.len() < MIN_COLLECTIONS || share < MIN_PERCENT {
         return None;
     }
     let is_for_large =
-        |event: &&&&RuntimeEvent| cause_of(events, event) == Some(CollectionCause::LargeObjects);
+        |event: &&&RuntimeEvent| cause_of(events, event) == Some(CollectionCause::LargeObjects);
     let for_large = full.iter().filter(is_for_large).count();
     let are_for_large = 2 * for_large > full.len();
     let allocations = allocations(events, are_for_large);
@@ -68,7 +69,11 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
         format!("allocate less{place}, and keep objects alive for a shorter time")
     };
     let duration_ns = sum::of(full.iter().map(|collection| collection.duration_ns));
-    Some(events.finding(FindingKind::FullCollections, &evidence, remedy, duration_ns))
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::RuntimeEvents),
+        ..events.facts(RuntimeEventKind::GarbageCollection, &full, site)
+    };
+    Some(events.finding(FindingKind::FullCollections, &evidence, remedy, duration_ns, facts))
 }
 
 /// The sampled allocations, of large objects alone if `are_large`, with the bytes that each represents.

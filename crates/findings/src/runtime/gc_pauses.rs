@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind};
+use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, Selection, Whole};
 
 use super::{
     blocked_workers::WaitSamples,
     collection_reasons::{CollectionCause, main_cause},
     process_events::{ProcessEvents, duration_text},
 };
+use crate::facts;
 use crate::found::Found;
 use crate::frames::short;
 use crate::process::percent;
@@ -42,7 +43,12 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) ->
         duration_text(longest_ns),
         reason.evidence(),
     );
-    Some(events.finding(FindingKind::GcPauses, &evidence, reason.remedy(), suspended_ns))
+    let facts = events.facts(RuntimeEventKind::Suspension, &suspensions, reason.site);
+    // All managed threads wait, and the events have those that suspended them.
+    let selection = Selection { threads: Vec::new(), ..facts.selection };
+    let facts =
+        FindingFacts { threads: None, share: facts::share(share, Whole::Duration), selection, ..facts };
+    Some(events.finding(FindingKind::GcPauses, &evidence, reason.remedy(), suspended_ns, facts))
 }
 
 /// Why most collections happen.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{FindingKind, RuntimeEvent, RuntimeEventKind, sum};
+use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
 
 use super::process_events::{ProcessEvents, duration_text, most_frequent};
 use crate::found::Found;
@@ -38,15 +38,20 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
         site.map(|site| format!(", most below {site}")).unwrap_or_default(),
         waits.len(),
         duration_text(total_ns),
-        owner.as_ref().map(|owner| format!("; {owner}")).unwrap_or_default(),
+        owner.as_ref().map(|(_, owner)| format!("; {owner}")).unwrap_or_default(),
     );
     let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
-    let found = events.finding(FindingKind::LockContention, &evidence, remedy, total_ns);
-    Some(Found { owner, ..found.below(site) })
+    let facts = FindingFacts {
+        threads_at_a_time: Some(queue),
+        cause_thread: owner.as_ref().and_then(|(tid, _)| u32::try_from(*tid).ok()),
+        ..events.facts(RuntimeEventKind::Contention, &waits, site)
+    };
+    let found = events.finding(FindingKind::LockContention, &evidence, remedy, total_ns, facts);
+    Some(Found { owner: owner.map(|(_, text)| text), ..found.below(site) })
 }
 
-/// The thread that owned the lock at most of the waits: `its owner is thread 31 (worker) at 92 % of them`.
-fn owner(events: &ProcessEvents<'_>, waits: &[&RuntimeEvent]) -> Option<String> {
+/// The id of the thread that owned the lock at most of the waits, and its text: `its owner is thread 31 (worker) at 92 % of them`.
+fn owner(events: &ProcessEvents<'_>, waits: &[&RuntimeEvent]) -> Option<(u64, String)> {
     const UNKNOWN: u64 = 0;
     let owners = waits.iter().filter_map(|wait| events.number(wait, "LockOwnerThreadID"));
     let (owner, count, _) = most_frequent(owners.filter(|owner| *owner != UNKNOWN))?;
@@ -55,7 +60,7 @@ fn owner(events: &ProcessEvents<'_>, waits: &[&RuntimeEvent]) -> Option<String> 
         return None;
     }
     let name = name(events, owner).map(|name| format!(" ({name})")).unwrap_or_default();
-    Some(format!("its owner is thread {owner}{name} at {share:.0} % of them"))
+    Some((owner, format!("its owner is thread {owner}{name} at {share:.0} % of them")))
 }
 
 /// The last name of a thread of the process.

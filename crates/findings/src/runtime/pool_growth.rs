@@ -1,12 +1,14 @@
 //! Finds thread pools that add workers because their queue does not proceed.
 
-use profiler_profile::{FindingKind, RuntimeEventKind};
+use profiler_profile::{
+    Certainty, FindingFacts, FindingKind, Proof, RuntimeEvent, RuntimeEventKind, Selection, Whole,
+};
 
 use super::{
-    blocked_workers::WaitSamples,
+    blocked_workers::{BlockingSite, WaitSamples},
     process_events::{ProcessEvents, most_frequent},
 };
-use crate::{WaitCause, found::Found, frames::short};
+use crate::{WaitCause, facts::share, found::Found, frames::short};
 
 /// The fewest adjustments. The pool adds a worker now and then in a burst of work.
 const MIN_ADJUSTMENTS: usize = 5;
@@ -56,6 +58,27 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) ->
         Some((method, _)) => format!("do not block workers in {method}"),
         None => "make methods asynchronous that block workers; --wall shows them".to_owned(),
     };
-    let found = events.finding(FindingKind::PoolGrowth, &evidence, remedy, 0);
+    let facts = facts(events, &adjustments[first..=last], site);
+    let found = events.finding(FindingKind::PoolGrowth, &evidence, remedy, 0, facts);
     Some(found.below(site.map(|site| site.method)))
+}
+
+/// The workers are those of the samples. Without samples of them, the events show the growth of the pool and not its cause.
+fn facts(
+    events: &ProcessEvents<'_>,
+    adjustments: &[&RuntimeEvent],
+    site: Option<BlockingSite<'_>>,
+) -> FindingFacts {
+    let method = site.map(|site| site.method);
+    let facts = events.facts(RuntimeEventKind::PoolAdjustment, adjustments, method);
+    FindingFacts {
+        threads: None,
+        share: site.and_then(|site| share(site.percent, Whole::BlockedTimeOfWorkers)),
+        certainty: match site {
+            Some(_) => facts.certainty,
+            None => Certainty::Likely(Proof::WaitSamples),
+        },
+        selection: Selection { threads: Vec::new(), ..facts.selection },
+        ..facts
+    }
 }

@@ -1,14 +1,16 @@
 //! The runtime events of one process, and sums over them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{
-    FieldValue, Finding, FindingKind, ProcessId, Profile, RuntimeEvent, RuntimeEventKind,
+    Certainty, FieldValue, Finding, FindingFacts, FindingKind, Place, ProcessId, Profile, Proof,
+    RuntimeEvent, RuntimeEventKind, Selection, SourceLocation,
 };
 
 use crate::{
+    facts::since,
     found::Found,
-    frames::application_method,
+    frames::{application_method, location_in},
     process::{heaviest, in_process, percent},
 };
 
@@ -74,10 +76,62 @@ impl<'a> ProcessEvents<'a> {
         self.profile.header().duration_ns as f64 / NS_PER_S
     }
 
+    /// The facts that these events of a kind show, below a method where it is known. They are likely where events were dropped.
+    pub(super) fn facts(
+        &self,
+        kind: RuntimeEventKind,
+        events: &[&RuntimeEvent],
+        method: Option<&str>,
+    ) -> FindingFacts {
+        let profile = self.profile;
+        let threads = events.iter().filter_map(|event| Some(profile.thread(event.thread?).tid));
+        let threads: BTreeSet<_> = threads.collect();
+        let begin_ns = events.iter().map(|event| event.time_ns).min().unwrap_or_default();
+        let last_ns = events.iter().map(|event| event.end_ns()).max().unwrap_or_default();
+        let is_complete = profile.ledger().dropped_runtime_events == 0;
+        FindingFacts {
+            processes: vec![profile.process(self.process).pid],
+            threads: u32::try_from(threads.len()).ok().filter(|threads| *threads > 0),
+            place: method.map(|method| self.place(method, events)),
+            since_ns: since(begin_ns),
+            certainty: match is_complete {
+                true => Certainty::Proven,
+                false => Certainty::Likely(Proof::AllRuntimeEvents),
+            },
+            selection: Selection {
+                begin_ns,
+                end_ns: last_ns.min(profile.header().duration_ns),
+                threads: threads.into_iter().collect(),
+                runtime_events: Some(kind),
+                search: method.map(str::to_owned),
+            },
+            ..FindingFacts::default()
+        }
+    }
+
+    /// A method, with the source line that most of the stacks of these events have.
+    fn place(&self, method: &str, events: &[&RuntimeEvent]) -> Place {
+        let profile = self.profile;
+        let stacks = events.iter().filter_map(|event| event.stack);
+        let locations = stacks.map(|stack| {
+            let location = location_in(profile, profile.stack(stack), method);
+            location.map(|SourceLocation { file, line }| (profile.string(file), line))
+        });
+        let location = most_frequent(locations).and_then(|(location, ..)| location);
+        Place { method: method.to_owned(), location: location.map(|(file, line)| (file.to_owned(), line)) }
+    }
+
     /// A finding, with the process where the profile has several.
-    pub(super) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Found<'a> {
+    pub(super) fn finding(
+        &self,
+        kind: FindingKind,
+        evidence: &str,
+        remedy: String,
+        value: u64,
+        facts: FindingFacts,
+    ) -> Found<'a> {
         let evidence = in_process(self.profile, self.process, evidence);
-        let finding = Finding { kind, evidence, remedy, event: None, value };
+        let finding = Finding { kind, evidence, remedy, event: None, value, facts };
         Found { finding, process: self.process, method: None, owner: None }
     }
 }

@@ -6,6 +6,7 @@ mod corelib;
 mod cpu;
 mod crowd;
 mod deadlock;
+mod facts;
 mod held_lock;
 mod known_owners;
 mod main_loops;

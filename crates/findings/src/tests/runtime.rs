@@ -1,8 +1,8 @@
 //! Findings of what runtimes reported, and runtime events that are no finding.
 
 use profiler_profile::{
-    Event, EventField, FieldValue, Finding, FindingKind, Header, ProcessId, ProfileBuilder, RuntimeEvent,
-    RuntimeEventKind, Sample, StackId, ThreadState,
+    Certainty, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, Header, ProcessId,
+    ProfileBuilder, RuntimeEvent, RuntimeEventKind, Sample, Share, StackId, ThreadState, Whole,
 };
 
 use super::{
@@ -106,6 +106,11 @@ fn long_pauses_of_the_collector_are_a_finding_with_collections_by_generation() {
     }
     let [finding] = &runtime.findings()[..] else { panic!("one finding") };
     assert_eq!((finding.kind, finding.value), (FindingKind::GcPauses, 1_500 * NS_PER_MS));
+    let FindingFacts { share, certainty, selection, .. } = &finding.facts;
+    assert_eq!(*share, Some(Share { percent: 15.0, of: Whole::Duration }));
+    assert_eq!(*certainty, Certainty::Proven);
+    assert_eq!(selection.runtime_events, Some(RuntimeEventKind::Suspension));
+    assert_eq!((selection.begin_ns, selection.end_ns), (0, 5_300 * NS_PER_MS));
     assert_eq!(
         finding.to_string(),
         "all managed threads are suspended for garbage collections for 15 % of the time: 28 of generation 0, 3 of \
@@ -196,6 +201,8 @@ fn long_waits_for_one_lock_are_a_finding_with_its_owner() {
     add_waits(&mut runtime, 0x8f00, 5_000, 1, |_| 33);
     let [finding] = &runtime.findings()[..] else { panic!("one finding") };
     assert_eq!((finding.kind, finding.value), (FindingKind::LockContention, 32 * NS_PER_S));
+    assert_eq!((finding.facts.threads_at_a_time, finding.facts.cause_thread), (Some(3.2), Some(31)));
+    assert_eq!(finding.facts.place.as_ref().map(|place| place.method.as_str()), Some("Shop.Cart.Get"));
     assert_eq!(
         finding.to_string(),
         "3.2 threads at a time wait for one lock, most below Shop.Cart.Get, 100 times for 32.0 s in all; its owner is \

@@ -1,8 +1,8 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
 use crate::{
-    FindingKind, FoundBy, FrameKind, Loss, MissedTick, Reason, RuntimeEventKind, StackEnd, SymbolSource,
-    ThreadState,
+    FindingKind, FoundBy, FrameKind, Loss, MissedTick, Proof, Reason, RuntimeEventKind, StackEnd,
+    SymbolSource, ThreadState, Whole,
 };
 
 /// The kinds of [`Sampling`](crate::Sampling).
@@ -164,6 +164,25 @@ codes! {
         Request = 11,
         Other = 12,
     }
+    Whole {
+        TimeOfThreadsWithWork = 1,
+        RunnableTime = 2,
+        CpuTime = 3,
+        TimeOfThread = 4,
+        Duration = 5,
+        PoolWorkers = 6,
+        BlockedTimeOfWorkers = 7,
+        RuntimeEvents = 8,
+    }
+    Proof {
+        NewMeasurement = 1,
+        LockOwner = 2,
+        Peer = 3,
+        DiskRequests = 4,
+        PoolAdjustments = 5,
+        AllRuntimeEvents = 6,
+        WaitSamples = 7,
+    }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8, Nested = 9 }
 }
@@ -182,6 +201,12 @@ mod tests {
         }
         for &kind in RuntimeEventKind::ALL {
             assert_eq!(RuntimeEventKind::from_code(kind.code()), Some(kind));
+        }
+        for &whole in Whole::ALL {
+            assert_eq!(Whole::from_code(whole.code()), Some(whole));
+        }
+        for &proof in Proof::ALL {
+            assert_eq!(Proof::from_code(proof.code()), Some(proof));
         }
         assert_eq!(Reason::from_code(0), None);
         assert_eq!(FoundBy::from_code(u64::MAX), None);

@@ -6,13 +6,14 @@ use super::{
     MAGIC, VERSION,
     body::Fields,
     codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
+    facts::read_facts,
     measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Attribute, Event, EventField, EventId, FieldValue, Finding, Frame, FrameId, Header, KubernetesNames,
-    Ledger, LockOwner, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample,
-    Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    Attribute, Event, EventField, EventId, FieldValue, Finding, FindingFacts, Frame, FrameId, Header,
+    KubernetesNames, Ledger, LockOwner, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError,
+    RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -68,6 +69,8 @@ struct Reader {
     ledger: Ledger,
     events: Vec<EventId>,
     findings: Vec<Finding>,
+    /// The number of findings that have their facts.
+    findings_with_facts: usize,
     strings: Vec<StringId>,
     modules: Vec<ModuleId>,
     frames: Vec<FrameId>,
@@ -113,6 +116,7 @@ impl Reader {
         match kind {
             Kind::Events => self.event(fields)?,
             Kind::Findings => self.finding(fields)?,
+            Kind::FindingFacts => self.finding_facts(fields)?,
             Kind::Strings => self.strings.push(self.builder.string(fields.text()?)),
             Kind::Modules => self.module(fields)?,
             Kind::Frames => self.frame(fields)?,
@@ -157,7 +161,14 @@ impl Reader {
             value: fields.number()?,
             evidence: fields.text()?.to_owned(),
             remedy: fields.text()?.to_owned(),
+            facts: FindingFacts::default(),
         });
+        Some(())
+    }
+
+    fn finding_facts(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.findings.get_mut(self.findings_with_facts)?.facts = read_facts(fields)?;
+        self.findings_with_facts += 1;
         Some(())
     }
 

@@ -35,10 +35,11 @@ pub(super) enum Kind {
     KubernetesNames = 15,
     Attributes = 16,
     LockOwners = 17,
+    FindingFacts = 19,
 }
 
 impl Kind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -56,6 +57,7 @@ impl Kind {
         Self::KubernetesNames,
         Self::Attributes,
         Self::LockOwners,
+        Self::FindingFacts,
     ];
 
     /// The kind of a number.

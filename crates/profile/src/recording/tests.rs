@@ -8,7 +8,7 @@ use super::{
     section::{self, Kind, Packer},
     writer::write,
 };
-use crate::{Header, Profile, ProfileBuilder, ReadError, test_profile};
+use crate::{FindingFacts, Header, Profile, ProfileBuilder, ReadError, test_profile};
 
 fn recorded(profile: &Profile) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -121,6 +121,7 @@ fn random_section_bodies_never_panic() {
         Kind::KubernetesNames,
         Kind::Attributes,
         Kind::LockOwners,
+        Kind::FindingFacts,
     ];
     for kind in kinds {
         for byte in 0..=255 {
@@ -152,6 +153,25 @@ fn a_finding_of_version_2_has_an_event_and_later_ones_may_have_none() {
     assert_eq!(event(&bytes), Some(0), "an index plus 1");
     bytes[MAGIC.len()] = 2;
     assert_eq!(event(&bytes), Some(1), "an index");
+}
+
+/// As in recordings of versions without facts.
+#[test]
+fn findings_without_facts_are_read_and_facts_without_a_finding_are_damage() {
+    let mut finding = Body::default();
+    [1, 0, 5].into_iter().for_each(|number| finding.number(number));
+    ["evidence", "remedy"].into_iter().for_each(|text| finding.text(text));
+    let finding = (Kind::Findings, finding.bytes().to_vec());
+    let mut facts = Body::default();
+    super::facts::push_facts(&FindingFacts { threads: Some(3), ..FindingFacts::default() }, &mut facts);
+    let facts = (Kind::FindingFacts, facts.bytes().to_vec());
+    let read = |sections: &[(Kind, Vec<u8>)]| {
+        let end = vec![(Kind::End, Vec::new())];
+        Profile::read(&*file(&[vec![header()], sections.to_vec(), end].concat())).unwrap()
+    };
+    assert_eq!(read(std::slice::from_ref(&finding)).findings()[0].facts, FindingFacts::default());
+    assert_eq!(read(&[finding, facts.clone()]).findings()[0].facts.threads, Some(3));
+    assert!(read(&[facts]).header().edits[0].contains("inconsistent"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::{
     MAGIC, VERSION,
     body::Body,
     codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
+    facts::push_facts,
     measurement,
     section::{self, Kind, Packer},
 };
@@ -43,6 +44,8 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     measurement::push_ledger(profile.ledger(), &mut writer.body);
     writer.section(Kind::Ledger)?;
     writer.table(Kind::Findings, profile.findings().iter(), push_finding)?;
+    let facts = profile.findings().iter().map(|finding| &finding.facts);
+    writer.table(Kind::FindingFacts, facts, push_facts)?;
     let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
     for block in profile.samples().chunks(block_samples) {
         writer.block(block)?;

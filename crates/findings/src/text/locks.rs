@@ -4,17 +4,29 @@ use std::collections::BTreeMap;
 
 use profiler_profile::sum;
 
-use super::{
-    owner::{Owner, Owners, Relation},
-    stuck::LockWait,
+use crate::{
+    WaitCause,
+    locks::{LockWait, Owner, Owners, Relation, StuckThreads},
+    thread_time::Activity,
 };
-use crate::{WaitCause, thread_time::Activity};
 
 /// The most methods, and the most threads of a method, that a text names.
 const MAX_NAMED: usize = 3;
 
+/// The evidence and the remedy of a deadlock, or of a lock that its owner holds.
+pub(super) fn stuck(stuck: &StuckThreads<'_>) -> (String, String) {
+    const ORDER: &str =
+        "take locks in the same order everywhere, and wait for nothing else while a lock is held";
+    let waits = waits(&stuck.threads, stuck.shortest_ns());
+    if stuck.is_deadlock() {
+        (format!("{waits}{}", cycle(&stuck.owners)), ORDER.to_owned())
+    } else {
+        (format!("{waits}; {}", owners(&stuck.owners)), remedy(&stuck.owners))
+    }
+}
+
 /// The waits: `2 threads wait for locks in Bank.Debit (thread 12) and Bank.Credit (thread 13), and none gets one in the last 4.0 s`.
-pub(super) fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
+fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
     const NS_PER_S: f64 = 1e9;
     let mut methods = BTreeMap::<&str, (u64, Vec<u32>)>::new();
     for wait in threads {
@@ -39,7 +51,7 @@ pub(super) fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
 }
 
 /// The threads that can own the lock, and what they do.
-pub(super) fn owners(owners: &Owners<'_>) -> String {
+fn owners(owners: &Owners<'_>) -> String {
     let named: Vec<_> = owners.threads.iter().take(MAX_NAMED).map(|owner| place(owner)).collect();
     match (owners.relation, &owners.threads[..]) {
         (Relation::Known | Relation::SameMethod, [_]) => format!("the owner is in {}", list(&named)),
@@ -55,7 +67,7 @@ pub(super) fn owners(owners: &Owners<'_>) -> String {
 }
 
 /// What the memory of the process says about a deadlock.
-pub(super) fn cycle(owners: &Owners<'_>) -> &'static str {
+fn cycle(owners: &Owners<'_>) -> &'static str {
     match owners.relation {
         Relation::Known => "; each of these locks is owned by one of these threads",
         Relation::SameMethod | Relation::SameType | Relation::None => "",
@@ -71,7 +83,7 @@ fn place(owner: &Owner<'_>) -> String {
 }
 
 /// What helps against a lock that its owner holds.
-pub(super) fn remedy(owners: &Owners<'_>) -> String {
+fn remedy(owners: &Owners<'_>) -> String {
     const ORDER: &str = "take locks in the same order everywhere, and do not hold one during long work";
     let activity = owners.threads.first().map(|owner| owner.activity);
     match (owners.relation, activity) {

@@ -1,0 +1,87 @@
+//! The text of findings on threads that wait for collections, services, CPUs and files.
+
+use profiler_profile::FindingFacts;
+
+use super::{at_a_time, method_after, percent, threads};
+
+pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String, String) {
+    let evidence = format!(
+        "{} suspended for garbage collections in {:.0} % of the time of threads with work",
+        if threads(facts) == 1 {
+            "1 thread is".to_owned()
+        } else {
+            format!("{} threads are", threads(facts))
+        },
+        percent(facts)
+    );
+    let remedy = if is_requested {
+        "do not call GC.Collect: the runtime collects when it has to"
+    } else {
+        "allocate less, and keep fewer objects alive"
+    };
+    (evidence, remedy.to_owned())
+}
+
+pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (String, String) {
+    let evidence = format!(
+        "{:.1} of {} threads at a time wait for sockets{} ({:.0} % of the time of threads with work)",
+        at_a_time(facts),
+        threads(facts),
+        method_after(" below ", facts),
+        percent(facts)
+    );
+    let remedy = if is_at_client {
+        "examine the service that it calls, and call it asynchronously"
+    } else {
+        "receive and send asynchronously: meanwhile, each thread waits for one peer"
+    };
+    (evidence, remedy.to_owned())
+}
+
+pub(super) fn run_queue(facts: &FindingFacts) -> (String, String) {
+    let evidence = format!(
+        "{:.1} threads at a time wait for a CPU, {:.0} % of the time in which they could run",
+        at_a_time(facts),
+        percent(facts)
+    );
+    (evidence, "run fewer threads, or move other load away".to_owned())
+}
+
+pub(super) fn cpu_quota(facts: &FindingFacts) -> (String, String) {
+    let evidence = format!(
+        "{:.1} threads at a time are throttled by the CPU quota of their cgroup, {:.0} % of the time in which they could run",
+        at_a_time(facts),
+        percent(facts)
+    );
+    (evidence, "raise the CPU limit of the container, or run fewer threads".to_owned())
+}
+
+pub(super) fn disk(facts: &FindingFacts) -> (String, String) {
+    let evidence = format!(
+        "{:.1} threads at a time wait for files ({:.0} % of the time of threads with work){}",
+        at_a_time(facts),
+        percent(facts),
+        method_after(", most below ", facts)
+    );
+    (evidence, "write and synchronize less often, read ahead, or use a faster disk".to_owned())
+}
+
+pub(super) fn blocked_finalizer(
+    outermost: &str,
+    innermost: &str,
+    activity: &str,
+    waiting: usize,
+) -> (String, String) {
+    let at = if innermost == outermost { String::new() } else { format!(" at {innermost}") };
+    let waiters = match waiting {
+        0 => String::new(),
+        1 => "; 1 thread waits for them in GC.WaitForPendingFinalizers".to_owned(),
+        count => format!("; {count} threads wait for them in GC.WaitForPendingFinalizers"),
+    };
+    let evidence = format!(
+        "the finalizer thread is in {outermost} all the time ({activity}){at}, and other finalizers wait for their turn{waiters}"
+    );
+    let remedy =
+        "do not wait or compute in a finalizer: dispose of objects, or hold resources in a SafeHandle";
+    (evidence, remedy.to_owned())
+}
