@@ -37,6 +37,8 @@ mod deflate;
 mod differential;
 #[cfg(feature = "events-jsonl")]
 mod events_jsonl;
+#[cfg(feature = "html")]
+mod finding;
 #[cfg(feature = "firefox")]
 mod firefox;
 mod folded;

@@ -1,7 +1,7 @@
 //! Titles of pictures and documents: target, event, duration, samples and losses.
 
 use crate::label;
-use profiler_profile::{Event, Profile, Sampling};
+use profiler_profile::{Event, Finding, Profile, Sampling};
 
 /// The title of a profile: what its first event shows, and the target.
 pub(crate) fn title(profile: &Profile) -> String {
@@ -54,8 +54,13 @@ pub(crate) fn subtitle(profile: &Profile) -> String {
 /// The incident and the findings as lines of text, safe for a terminal.
 pub(crate) fn findings(profile: &Profile) -> Vec<String> {
     let incident = profile.header().incident.iter().map(ToString::to_string);
-    let texts = incident.chain(profile.findings().iter().map(ToString::to_string));
-    texts.map(|text| label::printable(&text).into_owned()).collect()
+    let incident = incident.map(|text| label::printable(&text).into_owned());
+    incident.chain(profile.findings().iter().map(finding)).collect()
+}
+
+/// A finding as a line of text, safe for a terminal.
+pub(crate) fn finding(finding: &Finding) -> String {
+    label::printable(&finding.to_string()).into_owned()
 }
 
 /// An event with its frequency or minimum: `cpu-clock at 99 Hz`.

@@ -101,6 +101,36 @@ impl FindingKind {
         Self::PoolGrowth,
         Self::FullCollections,
     ];
+
+    /// The name in machine-readable outputs: `pool-starvation`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PoolStarvation => "pool-starvation",
+            Self::LockConvoy => "lock-convoy",
+            Self::Deadlock => "deadlock",
+            Self::HeldLock => "held-lock",
+            Self::FullQueue => "full-queue",
+            Self::ConnectionLimit => "connection-limit",
+            Self::BlockedFinalizer => "blocked-finalizer",
+            Self::GcSuspension => "gc-suspension",
+            Self::SlowDownstream => "slow-downstream",
+            Self::RunQueue => "run-queue",
+            Self::CpuQuota => "cpu-quota",
+            Self::Disk => "disk",
+            Self::BusyThread => "busy-thread",
+            Self::Compilation => "compilation",
+            Self::GarbageCollection => "garbage-collection",
+            Self::Spinning => "spinning",
+            Self::PageFaults => "page-faults",
+            Self::Interrupts => "interrupts",
+            Self::GcPauses => "gc-pauses",
+            Self::Exceptions => "exceptions",
+            Self::LockContention => "lock-contention",
+            Self::PoolGrowth => "pool-growth",
+            Self::FullCollections => "full-collections",
+        }
+    }
 }
 
 impl fmt::Display for Finding {

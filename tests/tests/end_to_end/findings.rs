@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use profiler::{
     Profile,
     findings::{WaitCause, Waits},
-    profile::{EventId, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState},
+    profile::{EventId, Finding, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState, Whole},
 };
 use profiler_tests::{
     Workload, aspnet, profiler, run_beside_others, run_command, sample_pid, wait_until, workload_path,
@@ -32,9 +32,13 @@ fn wall_profile_of(workload: &Workload, time: Duration) -> Profile {
 }
 
 /// The findings but that of the run queue, which depends on what else runs on the machine.
-fn findings(profile: &Profile) -> Vec<(FindingKind, String)> {
-    let findings = profile.findings().iter().map(|finding| (finding.kind, finding.to_string()));
-    findings.filter(|(kind, _)| *kind != FindingKind::RunQueue).collect()
+fn findings(profile: &Profile) -> Vec<&Finding> {
+    profile.findings().iter().filter(|finding| finding.kind != FindingKind::RunQueue).collect()
+}
+
+/// The method that a finding names.
+fn method(finding: &Finding) -> Option<&str> {
+    finding.facts.place.as_ref().map(|place| place.method.as_str())
 }
 
 /// Waits until the pool of a .NET workload has so many threads.
@@ -84,15 +88,14 @@ fn are_whole_and_named(profile: &Profile) -> bool {
 fn threads_that_queue_for_one_lock_are_a_convoy() {
     let Some(_lock) = run_beside_others() else { return };
     let profile = wall_profile(&Workload::start("convoy"));
-    let [(kind, text)] = &findings(&profile)[..] else {
+    let [finding] = findings(&profile)[..] else {
         panic!("{:?} of {:#?}", profile.findings(), profile.ledger())
     };
-    assert_eq!(*kind, FindingKind::LockConvoy);
+    assert_eq!((finding.kind, method(finding)), (FindingKind::LockConvoy, Some("append")));
     // A mutex is not fair: the thread that holds it can get it again and again, and is then never seen to wait.
-    let is_of = |threads: u32| {
-        text.contains(&format!("of {threads} threads at a time wait for the lock in append ("))
-    };
-    assert!(is_of(7) || is_of(8), "{text}");
+    assert!(matches!(finding.facts.threads, Some(7 | 8)), "{finding:?}");
+    assert_eq!(finding.facts.selection.threads.len() as u32, finding.facts.threads.unwrap(), "{finding:?}");
+    assert_eq!(finding.facts.share.map(|share| share.of), Some(Whole::TimeOfThreadsWithWork));
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn threads_with_locks_of_their_own_are_no_convoy() {
     let Some(_lock) = run_beside_others() else { return };
     let profile = wall_profile(&Workload::start_with("convoy", &["600", "apart"]));
     assert!(profile.total_value() > 1_000);
-    assert_eq!(findings(&profile), []);
+    assert_eq!(findings(&profile), Vec::<&Finding>::new());
 }
 
 /// Waits until the threads use almost no CPU time: that of a timer now and then.
@@ -126,11 +129,11 @@ fn threads_that_wait_for_locks_of_each_other_are_a_deadlock() {
     let mut session = off_cpu.build().unwrap().start().unwrap();
     session.wait(Some(SAMPLED_DEADLOCK));
     for profile in [wall_profile_of(&workload, SAMPLED_DEADLOCK), session.stop().unwrap()] {
-        let [(kind, text)] = &findings(&profile)[..] else {
+        let [finding] = findings(&profile)[..] else {
             panic!("{:?} of {:#?}", profile.findings(), profile.ledger())
         };
-        assert_eq!(*kind, FindingKind::Deadlock);
-        assert!(text.contains("4 threads wait for locks in transfer, and none gets one"), "{text}");
+        assert_eq!((finding.kind, method(finding)), (FindingKind::Deadlock, Some("transfer")));
+        assert_eq!(finding.facts.threads, Some(4), "{finding:?}");
     }
 }
 
@@ -141,34 +144,29 @@ fn a_pool_that_is_starved_by_sync_over_async_is_found() {
         let workload = Workload::dotnet_program(program, "starve");
         await_threads(&workload, RUNTIME_THREADS + 3);
         let profile = settled_wall_profile(&workload, SAMPLED);
-        let [(kind, text)] = &findings(&profile)[..] else { panic!("{program}: {:?}", profile.findings()) };
-        assert_eq!(*kind, FindingKind::PoolStarvation, "{program}");
-        let expected = "pool workers block in Task.Wait below Workload.Cart.Get (sync over async)";
-        assert!(
-            text.contains(expected) && text.ends_with(": make Cart.Get asynchronous"),
-            "{program}: {text}"
-        );
+        let [finding] = findings(&profile)[..] else { panic!("{program}: {:?}", profile.findings()) };
+        assert_eq!(finding.kind, FindingKind::PoolStarvation, "{program}");
+        assert_eq!(method(finding), Some("Workload.Cart.Get"), "{program}: {finding}");
+        assert_eq!(finding.facts.share.map(|share| share.of), Some(Whole::PoolWorkers));
+        assert_eq!(finding.remedy, "make Cart.Get asynchronous", "{program}");
     }
 }
 
 #[test]
 fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
     let Some(_lock) = run_beside_others() else { return };
-    let locks = "wait for the lock in Workload.Ledger.Add (";
-    let deadlock = "2 threads wait for locks in Workload.Account.Transfer (threads ";
-    let sockets = "wait for sockets below Workload.Prices.Fetch (";
-    for (mode, expected, method, programs) in [
-        ("convoy", FindingKind::LockConvoy, locks, &DOTNET_PROGRAMS[..]),
-        ("deadlock", FindingKind::Deadlock, deadlock, &DOTNET_PROGRAMS[..]),
+    for (mode, kind, place, programs) in [
+        ("convoy", FindingKind::LockConvoy, "Workload.Ledger.Add", &DOTNET_PROGRAMS[..]),
+        ("deadlock", FindingKind::Deadlock, "Workload.Account.Transfer", &DOTNET_PROGRAMS[..]),
         // The core library of the last program lacks what this mode needs.
-        ("downstream", FindingKind::SlowDownstream, sockets, &DOTNET_PROGRAMS[..2]),
+        ("downstream", FindingKind::SlowDownstream, "Workload.Prices.Fetch", &DOTNET_PROGRAMS[..2]),
     ] {
         for program in programs {
             let time = if mode == "deadlock" { SAMPLED_DEADLOCK } else { SAMPLED };
             let profile = settled_wall_profile(&Workload::dotnet_program(program, mode), time);
-            let [(kind, text)] = &findings(&profile)[..] else { panic!("{mode}: {:?}", profile.findings()) };
-            assert_eq!(*kind, expected, "{program} {mode}");
-            assert!(text.contains(method), "{program} {mode}: {text}");
+            let [finding] = findings(&profile)[..] else { panic!("{mode}: {:?}", profile.findings()) };
+            let found = (finding.kind, method(finding));
+            assert_eq!(found, (kind, Some(place)), "{program} {mode}: {finding}");
         }
     }
 }
@@ -179,7 +177,7 @@ fn threads_that_wait_for_collections_are_found() {
     let Some(_lock) = run_beside_others() else { return };
     for program in DOTNET_PROGRAMS {
         let profile = wall_profile(&Workload::dotnet_program(program, "storm"));
-        let kinds: Vec<_> = findings(&profile).into_iter().map(|(kind, _)| kind).collect();
+        let kinds: Vec<_> = findings(&profile).into_iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&FindingKind::GcSuspension), "{program}: {:?}", profile.findings());
     }
 }
@@ -194,7 +192,7 @@ fn a_healthy_server_has_no_finding_and_all_of_its_threads_are_idle() {
     aspnet::warm_up(&port, &["/sleep"]);
     let _load = aspnet::load(&port, 16, &["/sleep"]);
     let profile = wall_profile(&server);
-    assert_eq!(findings(&profile), []);
+    assert_eq!(findings(&profile), Vec::<&Finding>::new());
     // Threads that wait since before the unwind tables were loaded have no whole stack.
     let waits = Waits::of(&profile);
     let is_whole = |sample: &&Sample| {

@@ -17,7 +17,7 @@ use profiler_tests::{Workload, profiler, run_beside_others, run_command};
 use serde_json::{Value, json};
 
 use self::{
-    profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_finding},
+    profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_findings},
     runtime_events::{known_events, many_events, of_cpu_samples},
     waiting::{with_incident, with_incident_from_the_start, with_incident_of_waits, with_wakers},
 };
@@ -54,7 +54,7 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&empty(), folder.path(), "empty.html");
     write(&two_events(20), folder.path(), "events.html");
     write(&two_events(0), folder.path(), "only-waiting.html");
-    write(&with_finding(), folder.path(), "findings.html");
+    write(&with_findings(), folder.path(), "findings.html");
     write(&lanes(), folder.path(), "lanes.html");
     write(&many_lanes(), folder.path(), "many-lanes.html");
     write(&known_events(), folder.path(), "runtime-events.html");

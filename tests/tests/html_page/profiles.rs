@@ -3,9 +3,9 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Event, EventId, Finding, FindingFacts, FindingKind, Frame, FrameId, FrameKind, Header,
-        KubernetesNames, ProfileBuilder, Reason, Sample, Sampling, SourceLocation, StackEnd, SymbolSource,
-        Symbolization, ThreadId, ThreadState,
+        Certainty, Event, Finding, FindingFacts, FindingKind, Frame, FrameId, FrameKind, Header,
+        KubernetesNames, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling,
+        Selection, SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId, ThreadState,
     },
 };
 
@@ -184,21 +184,79 @@ pub(super) fn wall_clock_builder(names: &[&str], runs: &[Run]) -> (ProfileBuilde
     (builder, threads)
 }
 
-/// The finding of [`with_finding`], with markup and a character that reverses text.
+/// The text of the findings of [`with_findings`], with markup and a character that reverses text.
 const FINDING: &str = "3 of 4 workers block in <b>\u{202e}A.B</b>: make A.B asynchronous";
 
-/// A profile with one finding.
-pub(super) fn with_finding() -> Profile {
-    let mut profile = counted(&[("main;work", 5)]);
+/// CPU time and waits of two threads, and three findings: on the waits of the second thread in the last of two seconds, on runtime
+/// events, and one without facts.
+pub(super) fn with_findings() -> Profile {
+    let mut builder = builder();
+    let wall = builder.event(Event::at_frequency("wall", 50));
+    let process = builder.process(7, "app");
+    let threads = [7, 8].map(|tid| builder.thread(process, tid, "worker"));
+    let [work, wait] =
+        [("work", "Shop.Cart.Get(int)"), ("wait", "Shop.Cart.Get(int)")].map(|(leaf, method)| {
+            let frames = [leaf, method].map(|name| frame(&mut builder, name, FrameKind::Native, "/app/run"));
+            builder.stack(frames.to_vec(), StackEnd::Root)
+        });
+    for tick in 0..100 {
+        let (time_ns, state) = (tick * 20 * NS_PER_MS, Some(ThreadState::Blocked));
+        builder.sample(time_ns, 0, threads[0], work, 1);
+        for thread in threads {
+            let stack = if thread == threads[1] && tick >= 50 { wait } else { work };
+            builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event: wall, state, value: 1 });
+        }
+    }
+    let name = builder.string("Provider/Contention");
+    for kind in [RuntimeEventKind::Contention, RuntimeEventKind::Exception] {
+        builder.add_runtime_event(RuntimeEvent {
+            time_ns: 0,
+            duration_ns: NS_PER_MS,
+            process,
+            thread: Some(threads[0]),
+            kind,
+            name,
+            stack: None,
+            fields: Box::default(),
+        });
+    }
+    let mut profile = builder.finish(header(2_000));
     let (evidence, remedy) = FINDING.split_once(": ").unwrap();
-    profile.set_findings(vec![Finding {
+    let of_samples = Finding {
         kind: FindingKind::PoolStarvation,
         evidence: evidence.to_owned(),
         remedy: remedy.to_owned(),
-        event: Some(EventId::FIRST),
-        value: 5,
-        facts: FindingFacts::default(),
-    }]);
+        event: Some(wall),
+        value: 50,
+        facts: FindingFacts {
+            certainty: Certainty::Likely(Proof::PoolAdjustments),
+            selection: Selection {
+                begin_ns: 1_000 * NS_PER_MS,
+                end_ns: 2_000 * NS_PER_MS,
+                threads: vec![8],
+                runtime_events: None,
+                search: Some("Shop.Cart.Get(int)".to_owned()),
+            },
+            ..FindingFacts::default()
+        },
+    };
+    let of_events = Finding {
+        kind: FindingKind::LockContention,
+        event: None,
+        facts: FindingFacts {
+            certainty: Certainty::Proven,
+            selection: Selection {
+                end_ns: 2_000 * NS_PER_MS,
+                threads: vec![7],
+                runtime_events: Some(RuntimeEventKind::Contention),
+                ..Selection::default()
+            },
+            ..FindingFacts::default()
+        },
+        ..of_samples.clone()
+    };
+    let without_facts = Finding { facts: FindingFacts::default(), ..of_samples.clone() };
+    profile.set_findings(vec![of_samples, of_events, without_facts]);
     profile
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
+    finding::{self, Line},
     function::{self, Functions, Sameness},
     lanes::{Lanes, Run},
     ledger::{self, Section},
@@ -75,7 +76,7 @@ struct Measured {
     incident_since_ns: Option<u64>,
     /// The incident and the findings of the profile, of all its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    findings: Vec<String>,
+    findings: Vec<Line>,
     timeline: Timeline,
     ledger: Vec<Section>,
 }
@@ -270,7 +271,7 @@ fn measured<'a>(
         why_empty: texts.number(ledger.why_empty(event).unwrap_or_default()),
         incident_ns: header.incident.as_ref().map(|incident| incident.time_ns),
         incident_since_ns: header.incident.as_ref().map(|incident| incident.since_ns),
-        findings: title::findings(profile),
+        findings: finding::lines(profile),
         timeline,
         ledger: ledger::sections(
             ledger,

@@ -5,6 +5,7 @@
 
 mod column;
 mod document;
+mod finding;
 mod function;
 mod lanes;
 mod ledger;
@@ -199,7 +200,23 @@ mod tests {
     #[test]
     fn a_page_has_the_findings() {
         let with_finding = document(&page(&test_profile::with_finding()));
-        assert_eq!(with_finding["events"][0][0]["findings"], serde_json::json!([test_profile::FINDING]));
+        let expected = serde_json::json!([{
+            "text": test_profile::FINDING,
+            "event": 0,
+            "kind": "pool-starvation",
+            "processes": [1],
+            "threads": 3,
+            "share_percent": 75.0,
+            "share_of": "pool-workers",
+            "method": "A.B",
+            "file": "/src/a.cs",
+            "line": 5,
+            "certainty": "likely",
+            "proof": "pool-adjustments",
+            "certainty_text": "likely: an adjustment of the thread pool (--events default) would prove it",
+            "selection": {"begin_ns": 0, "end_ns": 10_000_000, "threads": [1], "search": "A.B"},
+        }]);
+        assert_eq!(with_finding["events"][0][0]["findings"], expected);
         assert_eq!(document(&page(&profile_of("f")))["events"][0][0]["findings"], Value::Null);
     }
 

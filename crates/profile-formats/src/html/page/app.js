@@ -38,6 +38,9 @@ class App {
     /** @type {number | null} the function whose callers and callees are shown */
     this.sandwichFunction = null;
     this.flame = this.createFlameView("flame", "Flame graph", (node) => this.zoom(node));
+    /** 1 for each thread that is shown; null shows all. @type {Uint8Array | null} */
+    this.threadMask = null;
+    new FindingsView(measurements, (finding) => selectFinding(this, finding));
     const onSelectFunction = (functionIndex) => this.showSandwich(functionIndex);
     this.sandwich = new SandwichView(this.presenter, {
       createFlameView: (id, label, onZoom) => this.createFlameView(id, label, onZoom),
@@ -194,7 +197,7 @@ class App {
   /** Which runs of the lanes are of the selected event; null if it has none. */
   getRunFilter() {
     const { lanes, measurements } = this.profile;
-    return lanes?.event === this.eventIndex ? getRunFilter(lanes, measurements[0]) : null;
+    return lanes?.event === this.eventIndex ? getRunFilter(lanes, measurements[0], this.threadMask) : null;
   }
 
   showHeat() {
@@ -240,6 +243,7 @@ class App {
     this.eventIndex = index;
     setValuesAreTimes(profile.measurements[0].unit_ns > 0);
     this.sampleCounts = profile.timelines.map(countSamples);
+    if (this.threadMask) profile.timelines = profile.timelines.map((timeline) => keepThreads(timeline, this.threadMask));
     this.showHeader(profile.measurements, this.sampleCounts);
     this.heatMap.setTimeline(profile.timelines[0]);
     this.fillStateChoice();
@@ -254,7 +258,6 @@ class App {
     document.title = title;
     getElement("target").replaceChildren(createNameElement(title));
     getElement("facts").replaceChildren(...createFacts(measurements, samples));
-    showFindings(measurements);
     getElement("view-ledger").replaceChildren(...createLedgers(measurements));
     getElement("message").textContent = explainEmptyProfiles(measurements, samples);
     getElement("message").hidden = getElement("message").textContent === "";
@@ -278,6 +281,7 @@ class App {
     on("from", "change", () => this.selectTypedRange());
     on("to", "change", () => this.selectTypedRange());
     on("whole", "click", () => this.selectRange(this.wholeRange));
+    on("all-threads", "click", () => showAllThreads(this));
     on("theme", "click", () => this.setTheme(this.isDark() ? "light" : "dark"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.setTheme(null));
     for (const tab of Object.keys(FOCUS_TARGETS)) on(`tab-${tab}`, "click", () => this.chooseTab(tab));

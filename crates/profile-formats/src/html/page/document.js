@@ -27,7 +27,8 @@
 
 /**
  * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `cpus`,
- * `duration_ns`, `started_unix_ms`, `incident_ns`, `incident_since_ns`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
+ * `duration_ns`, `started_unix_ms`, `incident_ns`, `incident_since_ns`, `reported`, `lost`, `edits`, `why_empty`, `findings`,
+ * `ledger`.
  * @typedef {Record<string, any>} Measurement
  */
 

@@ -1,14 +1,122 @@
-// Shows the findings of the profile above the graphs: what it shows beyond doubt, each with its remedy.
+// Shows the findings of the profile above the graphs: what it shows, each with its remedy. A finding of one profile is a button
+// that selects its evidence: event, time, threads and search.
 
-/** The findings of each profile; those of a difference begin with the name of its side. */
-function listFindings(/** @type {Measurement[]} */ measurements) {
-  const ofSide = ({ findings = [] }, side) =>
-    findings.map((finding) => (measurements.length > 1 ? `${SIDE_NAMES[side]}: ${finding}` : finding));
-  return measurements.flatMap(ofSide);
+/**
+ * What a finding states. A line without `selection` is text alone, as that of an incident.
+ * @typedef {object} Finding
+ * @property {string} text
+ * @property {number} [event] the index of its event; none for a finding of runtime events
+ * @property {string} [certainty_text]
+ * @property {string} [file]
+ * @property {number} [line]
+ * @property {FindingSelection} [selection]
+ */
+
+/**
+ * @typedef {object} FindingSelection
+ * @property {number} begin_ns
+ * @property {number} end_ns
+ * @property {number[]} threads ids; none for all threads
+ * @property {string} [runtime_events] the name of a kind
+ * @property {string} [search] a part of names of functions
+ */
+
+class FindingsView {
+  /**
+   * @param {Measurement[]} measurements
+   * @param {(finding: Finding | null) => void} onSelect with null where the selected finding is chosen again
+   */
+  constructor(measurements, onSelect) {
+    this.onSelect = onSelect;
+    /** @type {HTMLElement[]} */
+    this.buttons = [];
+    const isOne = measurements.length === 1;
+    const ofSide = ({ findings = [] }, side) =>
+      findings.map((finding) => (isOne ? this.createLine(finding) : createNameElement(`${SIDE_NAMES[side]}: ${finding.text}`)));
+    const items = measurements.flatMap(ofSide).map((line) => createElement("li", {}, line));
+    getElement("findings").replaceChildren(...items);
+    getElement("findings").hidden = items.length === 0;
+  }
+
+  createLine(/** @type {Finding} */ finding) {
+    const { text, selection, certainty_text: certainty, file, line } = finding;
+    if (!selection) return createNameElement(text);
+    const title = file ? `${certainty}\n${file}:${line}` : certainty;
+    const onclick = ({ currentTarget }) => this.choose(currentTarget, finding);
+    const attributes = { type: "button", title, "aria-pressed": "false", onclick };
+    const button = createElement("button", attributes, createNameElement(text));
+    this.buttons.push(button);
+    return button;
+  }
+
+  choose(/** @type {HTMLElement} */ button, /** @type {Finding} */ finding) {
+    const isSelected = button.getAttribute("aria-pressed") === "true";
+    for (const other of this.buttons) other.setAttribute("aria-pressed", String(other === button && !isSelected));
+    this.onSelect(isSelected ? null : finding);
+  }
 }
 
-function showFindings(/** @type {Measurement[]} */ measurements) {
-  const items = listFindings(measurements).map((finding) => createElement("li", {}, createNameElement(finding)));
-  getElement("findings").replaceChildren(...items);
-  getElement("findings").hidden = items.length === 0;
+/** Selects what shows a finding in all parts of the page; null selects everything. */
+function selectFinding(/** @type {App} */ app, /** @type {Finding | null} */ finding) {
+  const { profile, eventView } = app;
+  const { threads = [], search = "", runtime_events: kind } = finding?.selection ?? {};
+  const event = finding?.event ?? app.eventIndex;
+  app.threadMask = markThreads(profile.threads, threads);
+  app.range = finding && app.hasTime ? findSpans(finding.selection, profile.timelines[0]) : app.wholeRange;
+  getElement("all-threads").hidden = app.threadMask === null;
+  getElement("pattern").value = escapePattern(search);
+  getElement("event-filter").value = kind ?? "";
+  getElement("event").selectedIndex = event;
+  app.showEvent(event);
+  app.zoom(0);
+  app.showTab(kind && eventView ? "events" : "flame");
+  app.announce(finding ? `selected: ${app.selectedText}` : "everything is selected");
+}
+
+/** Shows all threads again, and keeps the rest of the selection. */
+function showAllThreads(/** @type {App} */ app) {
+  app.threadMask = null;
+  getElement("all-threads").hidden = true;
+  app.showEvent(app.eventIndex);
+  getElement("whole").focus();
+}
+
+/** The spans of a selection. @returns {SpanRange} */
+function findSpans(/** @type {FindingSelection} */ { begin_ns: beginNs, end_ns: endNs }, /** @type {Timeline} */ timeline) {
+  const { spans, spanSeconds } = timeline;
+  const clamp = (span) => Math.min(Math.max(span, 0), spans - 1);
+  const from = clamp(Math.floor(beginNs / 1e9 / spanSeconds + 1e-6));
+  return { from, to: Math.max(from, clamp(Math.ceil(endNs / 1e9 / spanSeconds - 1e-6) - 1)) };
+}
+
+/**
+ * Marks the threads with these ids; null for all threads, and where the page has none of them.
+ * @param {Threads} threads
+ * @param {number[]} ids
+ */
+function markThreads({ tid }, ids) {
+  const wanted = new Set(ids);
+  const mask = Uint8Array.from(tid, (id) => Number(wanted.has(id)));
+  return mask.includes(1) ? mask : null;
+}
+
+/**
+ * The samples of the marked threads.
+ * @param {Timeline} timeline
+ * @param {Uint8Array} mask
+ * @returns {Timeline}
+ */
+function keepThreads(timeline, mask) {
+  const start = new Uint32Array(timeline.start.length);
+  const kept = new Uint32Array(timeline.thread.length);
+  let size = 0;
+  for (let span = 0; span < timeline.spans; span += 1) {
+    for (let entry = timeline.start[span]; entry < timeline.start[span + 1]; entry += 1) {
+      if (mask[timeline.thread[entry]]) kept[size++] = entry;
+    }
+    start[span + 1] = size;
+  }
+  const gather = (column) => column.constructor.from(kept.subarray(0, size), (entry) => column[entry]);
+  const [thread, state, node, count] = ["thread", "state", "node", "count"].map((name) => gather(timeline[name]));
+  return { ...timeline, start, thread, state, node, count };
 }

@@ -29,9 +29,13 @@ function compilePattern(/** @type {string} */ pattern) {
   try {
     return { expression: new RegExp(pattern, flags), isLiteral: false };
   } catch {
-    const literal = pattern.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    return { expression: new RegExp(literal, flags), isLiteral: true };
+    return { expression: new RegExp(escapePattern(pattern), flags), isLiteral: true };
   }
+}
+
+/** A pattern that finds a text. */
+function escapePattern(/** @type {string} */ text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
 /** Counts the samples of a subtree whose stacks contain a matching function, in each profile. */

@@ -127,9 +127,14 @@ function getRate(/** @type {Lanes} */ lanes, /** @type {number} */ run) {
  * @typedef {(run: number) => boolean} RunFilter
  */
 
-/** @returns {RunFilter} */
-function getRunFilter(/** @type {Lanes} */ lanes, /** @type {Measurement} */ { unit_ns: unitNs }) {
-  return (run) => unitNs === 0 || lanes.state[run] !== ON_CPU;
+/**
+ * @param {Lanes} lanes
+ * @param {Measurement} measurement
+ * @param {Uint8Array | null} threads 1 for each thread that is shown; null shows all
+ * @returns {RunFilter}
+ */
+function getRunFilter(lanes, { unit_ns: unitNs }, threads) {
+  return (run) => (unitNs === 0 || lanes.state[run] !== ON_CPU) && (!threads || threads[lanes.thread[run]] === 1);
 }
 
 /**

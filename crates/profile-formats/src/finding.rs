@@ -1,0 +1,101 @@
+//! The facts of findings as fields of JSON, with text of the target escaped.
+
+use serde::Serialize;
+
+use crate::label;
+use profiler_profile::{Certainty, Finding, FindingFacts, Selection};
+
+/// What a finding states. Fields that do not apply are absent. Times are nanoseconds since the start of sampling.
+#[derive(Serialize)]
+pub(crate) struct Fields {
+    kind: &'static str,
+    /// The ids of the processes.
+    processes: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads_at_a_time: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_percent: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause_thread: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_ns: Option<u64>,
+    certainty: &'static str,
+    /// What would prove a likely finding: its name, and a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<&'static str>,
+    certainty_text: String,
+    selection: SelectionFields,
+}
+
+/// What shows a finding.
+#[derive(Serialize)]
+struct SelectionFields {
+    begin_ns: u64,
+    end_ns: u64,
+    /// The ids of the threads; none where all threads of the processes show it.
+    threads: Vec<u32>,
+    /// The kind of runtime events, as in `.jsonl` files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime_events: Option<&'static str>,
+    /// A part of names of functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    search: Option<String>,
+}
+
+impl Fields {
+    pub(crate) fn of(finding: &Finding) -> Self {
+        let FindingFacts { share, place, certainty, .. } = &finding.facts;
+        let location = place.as_ref().and_then(|place| place.location.as_ref());
+        Self {
+            kind: finding.kind.name(),
+            processes: finding.facts.processes.clone(),
+            threads: finding.facts.threads,
+            threads_at_a_time: finding.facts.threads_at_a_time.map(rounded),
+            share_percent: share.map(|share| rounded(share.percent)),
+            share_of: share.map(|share| share.of.name()),
+            method: place.as_ref().map(|place| text(&place.method)),
+            file: location.map(|(file, _)| text(file)),
+            line: location.map(|(_, line)| *line),
+            cause_thread: finding.facts.cause_thread,
+            since_ns: finding.facts.since_ns,
+            certainty: certainty.name(),
+            proof: match certainty {
+                Certainty::Proven => None,
+                Certainty::Likely(proof) => Some(proof.name()),
+            },
+            certainty_text: certainty.to_string(),
+            selection: SelectionFields::of(&finding.facts.selection),
+        }
+    }
+}
+
+impl SelectionFields {
+    fn of(selection: &Selection) -> Self {
+        Self {
+            begin_ns: selection.begin_ns,
+            end_ns: selection.end_ns,
+            threads: selection.threads.clone(),
+            runtime_events: selection.runtime_events.map(|kind| kind.name()),
+            search: selection.search.as_deref().map(text),
+        }
+    }
+}
+
+fn text(name: &str) -> String {
+    label::escaped(name).into_owned()
+}
+
+/// A number with three digits behind the point.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
