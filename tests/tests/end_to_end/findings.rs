@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use profiler::{
     Profile,
     findings::{WaitCause, Waits},
-    profile::{EventId, Finding, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState, Whole},
+    profile::{
+        EventId, Finding, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState, Whole,
+    },
 };
 use profiler_tests::{
     Workload, aspnet, profiler, run_beside_others, run_command, sample_pid, wait_until, workload_path,
