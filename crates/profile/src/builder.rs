@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, KubernetesNames,
-    Ledger, LockOwner, Module, ModuleId, Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack,
-    StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
+    Ledger, LockOwner, Module, ModuleId, OmittedEvents, Process, ProcessId, Profile, Reason, RuntimeEvent,
+    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId,
+    UnsymbolizedFrames, sum,
 };
 
 /// The attributes of a process. A recording may state any number.
@@ -158,6 +159,11 @@ impl ProfileBuilder {
     /// Adds an event that a runtime reported.
     pub fn add_runtime_event(&mut self, event: RuntimeEvent) {
         self.profile.runtime_events.push(event);
+    }
+
+    /// Adds runtime events that are counted alone.
+    pub fn add_omitted_events(&mut self, omitted: OmittedEvents) {
+        self.profile.omitted_events.push(omitted);
     }
 
     /// Adds an observation of a lock.

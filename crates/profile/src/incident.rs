@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use crate::{Header, LockOwner, Profile, ProfileCopy, RuntimeEvent, Sample};
+use crate::{Header, LockOwner, OmittedEvents, Profile, ProfileCopy, RuntimeEvent, Sample};
 
 /// A condition of a recorder that became true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,9 @@ impl Profile {
             let time_ns = event.time_ns.saturating_sub(since_ns);
             copy.runtime_event(&RuntimeEvent { time_ns, duration_ns, ..event.clone() });
         }
+        for omitted in self.omitted_events.iter().filter(|omitted| omitted.time_ns >= since_ns) {
+            copy.omitted_events(&OmittedEvents { time_ns: omitted.time_ns - since_ns, ..*omitted });
+        }
         for lock in self.lock_owners.iter().filter(|lock| lock.time_ns >= since_ns) {
             copy.lock_owner(&LockOwner { time_ns: lock.time_ns - since_ns, ..*lock });
         }
@@ -73,19 +76,9 @@ mod tests {
             builder.sample(time_ns, 0, thread, stack, 1);
         }
         for (time_ns, duration_ns) in [(10, 20), (40, 20), (60, 0)] {
-            let name = builder.string("Provider/GCStart");
             let kind = RuntimeEventKind::GarbageCollection;
-            let (thread, stack, fields) = (None, None, Box::default());
-            builder.add_runtime_event(RuntimeEvent {
-                time_ns,
-                duration_ns,
-                process,
-                thread,
-                kind,
-                name,
-                stack,
-                fields,
-            });
+            let event = test_profile::runtime_event(&mut builder, process, kind);
+            builder.add_runtime_event(RuntimeEvent { time_ns, duration_ns, ..event });
         }
         let incident = Incident { since_ns: 50, time_ns: 70, ..Incident::default() };
         let header = Header { duration_ns: 100, started_monotonic_ns: 1_000, ..Header::default() };

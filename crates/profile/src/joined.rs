@@ -3,7 +3,8 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use crate::{
-    Header, Ledger, LockOwner, ProcessId, Profile, ProfileBuilder, ProfileCopy, RuntimeEvent, StringId,
+    Header, Ledger, LockOwner, OmittedEvents, ProcessId, Profile, ProfileBuilder, ProfileCopy, RuntimeEvent,
+    StringId,
 };
 
 impl Profile {
@@ -60,6 +61,10 @@ impl Joiner {
         for event in interval.runtime_events() {
             let time_ns = event.time_ns.saturating_add(offset_ns);
             copy.runtime_event(&RuntimeEvent { time_ns, ..event.clone() });
+        }
+        for omitted in interval.omitted_events() {
+            let time_ns = omitted.time_ns.saturating_add(offset_ns);
+            copy.omitted_events(&OmittedEvents { time_ns, ..*omitted });
         }
         for lock in interval.lock_owners() {
             let time_ns = lock.time_ns.saturating_add(offset_ns);

@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 
 use crate::{
     Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, Module,
-    ModuleId, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
+    ModuleId, OmittedEvents, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -107,6 +107,7 @@ pub struct Profile {
     pub(crate) threads: IndexSet<Thread>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) runtime_events: Vec<RuntimeEvent>,
+    pub(crate) omitted_events: Vec<OmittedEvents>,
     pub(crate) lock_owners: Vec<LockOwner>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,
@@ -130,7 +131,8 @@ impl Profile {
         self.samples.iter().filter(move |sample| sample.event == event)
     }
 
-    /// What the runtimes of the processes reported, ordered by time.
+    /// What the runtimes of the processes reported, ordered by time. Of events that are too many, some are counted alone:
+    /// [`omitted_events`](Self::omitted_events).
     #[must_use]
     pub fn runtime_events(&self) -> &[RuntimeEvent] {
         &self.runtime_events
@@ -294,6 +296,7 @@ impl Profile {
     pub(crate) fn sort_by_time(&mut self) {
         self.samples.sort_by_key(|sample| sample.time_ns);
         self.runtime_events.sort_by_key(|event| event.time_ns);
+        self.omitted_events.sort_by_key(|omitted| omitted.time_ns);
         self.lock_owners.sort_by_key(|lock| lock.time_ns);
     }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, LockOwner,
-    Module, ModuleId, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack,
-    StackId, StringId, Thread, ThreadId,
+    Module, ModuleId, OmittedEvents, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample,
+    SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
 /// A profile under construction that copies entries of another one as samples need them.
@@ -120,11 +120,18 @@ impl<'a> ProfileCopy<'a> {
         self.builder.add_sample(Sample { thread, stack, event, ..*sample });
     }
 
-    /// Copies all runtime events and all owners of locks of the source.
+    /// Copies all runtime events, those that are counted alone, and all owners of locks of the source.
     pub fn runtime_events(&mut self) {
         let source = self.source;
         source.runtime_events().iter().for_each(|event| self.runtime_event(event));
+        source.omitted_events().iter().for_each(|omitted| self.omitted_events(omitted));
         source.lock_owners().iter().for_each(|lock| self.lock_owner(lock));
+    }
+
+    /// Copies runtime events that are counted alone.
+    pub(super) fn omitted_events(&mut self, omitted: &OmittedEvents) {
+        let process = self.process(omitted.process);
+        self.builder.add_omitted_events(OmittedEvents { process, ..*omitted });
     }
 
     /// Copies an observation of a lock.

@@ -2,9 +2,9 @@
 
 use crate::{
     Attribute, Certainty, Cost, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, FoundBy,
-    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, Place, Profile, ProfileBuilder,
-    Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, Selection, Share, SourceLocation,
-    StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState, Whole,
+    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, OmittedEvents, Place, ProcessId,
+    Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, Selection,
+    Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState, Whole,
 };
 use profiler_addresses::ElfAddress;
 
@@ -145,6 +145,7 @@ pub fn random(seed: u64) -> Profile {
     add_waits(&mut builder, &mut draw, &threads, &stacks);
     add_runtime_events(&mut builder, &mut draw, &threads, &stacks);
     add_lock_owners(&mut builder, &mut draw, &threads);
+    add_omitted_events(&mut builder, &mut draw, &threads);
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
     profile
@@ -279,6 +280,43 @@ fn add_runtime_events(
             name: draw.of(&texts),
             stack: Some(draw.of(stacks)).filter(|_| draw.below(2) == 0),
             fields,
+        });
+    }
+}
+
+/// An event of a process at its start, without a duration, a thread, a stack and fields.
+pub fn runtime_event(
+    builder: &mut ProfileBuilder,
+    process: ProcessId,
+    kind: RuntimeEventKind,
+) -> RuntimeEvent {
+    RuntimeEvent {
+        time_ns: 0,
+        duration_ns: 0,
+        process,
+        thread: None,
+        kind,
+        name: builder.string("Provider/Event"),
+        stack: None,
+        fields: Box::default(),
+    }
+}
+
+/// Adds runtime events that are counted alone, in every second profile.
+fn add_omitted_events(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    for _ in 0..draw.below(20) {
+        let process = builder.process_of(draw.of(threads));
+        builder.add_omitted_events(OmittedEvents {
+            time_ns: draw.below(10_000_000_000),
+            process,
+            kind: draw.of(RuntimeEventKind::ALL),
+            count: draw.below(1 << 40),
+            duration_ns: draw.below(1 << 40),
+            longest_ns: draw.below(1 << 30),
+            is_lower_bound: draw.below(2) == 0,
         });
     }
 }

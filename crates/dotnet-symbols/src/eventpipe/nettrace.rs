@@ -10,14 +10,18 @@
 //! ```
 
 mod event_kind;
+mod gaps;
 mod stacks;
 
 use std::collections::HashMap;
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
-pub use self::event_kind::{EventKind, FieldDefinition, FieldType};
-use self::stacks::Stacks;
+pub use self::{
+    event_kind::{EventKind, FieldDefinition, FieldType},
+    gaps::Gap,
+};
+use self::{gaps::Gaps, stacks::Stacks};
 
 /// Size of the largest object that is decoded. Runtimes begin a new block after 100 KB.
 const MAX_OBJECT_BYTES: usize = 4 << 20;
@@ -80,10 +84,19 @@ pub struct Decoder {
     kind_bytes: usize,
     /// The stacks, if details are decoded.
     stacks: Option<Stacks>,
-    /// The last sequence number of each thread.
-    sequence_numbers: HashMap<u64, u32>,
+    /// The last event of each thread.
+    last_events: HashMap<u64, LastEvent>,
     dropped_events: u64,
+    /// Where events were dropped, if details are decoded.
+    gaps: Option<Gaps>,
     is_ended: bool,
+}
+
+/// The last event of a thread that is known.
+#[derive(Clone, Copy, Debug)]
+struct LastEvent {
+    sequence_number: u32,
+    ticks: u64,
 }
 
 /// Why an object was not decoded.
@@ -109,9 +122,10 @@ enum Object<'a> {
 }
 
 impl Decoder {
-    /// A decoder that also decodes the name and the fields of each kind of event, and the stacks of events.
+    /// A decoder that also decodes the name and the fields of each kind of event, the stacks of events, and where events were
+    /// dropped.
     pub fn with_details() -> Self {
-        Self { stacks: Some(Stacks::default()), ..Self::default() }
+        Self { stacks: Some(Stacks::default()), gaps: Some(Gaps::default()), ..Self::default() }
     }
 
     /// Decodes the next bytes of the stream, and calls `on_event` with the stream's clock and each complete event.
@@ -155,6 +169,11 @@ impl Decoder {
     /// Events that the runtime dropped because its buffer was full, found by gaps in the sequence numbers.
     pub fn dropped_events(&self) -> u64 {
         self.dropped_events
+    }
+
+    /// Where events were dropped since the last call, in no order. Empty unless details are decoded.
+    pub fn take_gaps(&mut self) -> Vec<Gap> {
+        self.gaps.as_mut().map(Gaps::take).unwrap_or_default()
     }
 
     fn process_object(
@@ -203,7 +222,7 @@ impl Decoder {
                 self.add_event_kind(payload)?;
                 continue;
             }
-            self.count_dropped_events(event.thread, event.sequence_number);
+            self.count_dropped_events(event.thread, event.sequence_number, event.ticks);
             if let Some(kind) = self.kinds.get(&(event.metadata_id & !IS_SORTED)) {
                 let EventHeader { thread, ticks, activity, stack_id, .. } = event;
                 let stack = self.stacks.as_ref().map_or(&[][..], |stacks| stacks.get(stack_id));
@@ -233,25 +252,32 @@ impl Decoder {
             stacks.clear();
         }
         let mut bytes = ByteCursor::new(content, 0);
-        let _ticks = bytes.u64()?;
+        let ticks = bytes.u64()?;
         for _ in 0..bytes.u32()? {
             let (thread, number) = (bytes.u64()?, bytes.u32()?);
-            self.count_dropped_events(thread, number.wrapping_add(1));
-            self.sequence_numbers.entry(thread).and_modify(|last| *last = number);
+            self.count_dropped_events(thread, number.wrapping_add(1), ticks);
+            self.last_events.entry(thread).and_modify(|last| last.sequence_number = number);
         }
         Ok(())
     }
 
     /// The sequence numbers of a thread are consecutive from 1 on: missing ones are dropped events. A number lower than
     /// the last one belongs to another thread that has the same id.
-    fn count_dropped_events(&mut self, thread: u64, number: u32) {
-        if self.sequence_numbers.len() >= MAX_THREADS && !self.sequence_numbers.contains_key(&thread) {
+    fn count_dropped_events(&mut self, thread: u64, sequence_number: u32, ticks: u64) {
+        if self.last_events.len() >= MAX_THREADS && !self.last_events.contains_key(&thread) {
             return;
         }
-        let last = self.sequence_numbers.insert(thread, number).unwrap_or(0);
-        let missing = number.wrapping_sub(last).wrapping_sub(1);
-        if missing < u32::MAX / 2 {
-            self.dropped_events += u64::from(missing);
+        let begin_ticks = self.clock.map_or(0, |clock| clock.begin_ticks);
+        let last = self.last_events.insert(thread, LastEvent { sequence_number, ticks });
+        let last = last.unwrap_or(LastEvent { sequence_number: 0, ticks: begin_ticks });
+        let missing = sequence_number.wrapping_sub(last.sequence_number).wrapping_sub(1);
+        if missing == 0 || missing >= u32::MAX / 2 {
+            return;
+        }
+        self.dropped_events += u64::from(missing);
+        if let Some(gaps) = &mut self.gaps {
+            let (from_ticks, to_ticks) = (last.ticks, ticks.max(last.ticks));
+            gaps.add(Gap { thread: Some(thread), from_ticks, to_ticks, events: missing.into() });
         }
     }
 }

@@ -76,7 +76,14 @@ impl TestStream {
     /// Adds a sequence point: the last event of the only thread has this sequence number.
     #[must_use]
     pub fn sequence_point(self, number: u32) -> Self {
-        let content = [&[0; 8], &[1, 0, 0, 0][..], &THREAD.to_le_bytes(), &number.to_le_bytes()].concat();
+        self.sequence_point_at(0, number)
+    }
+
+    /// The same at a time.
+    #[must_use]
+    pub fn sequence_point_at(self, time_ns: u64, number: u32) -> Self {
+        let numbers = [THREAD.to_le_bytes().to_vec(), number.to_le_bytes().to_vec()].concat();
+        let content = [&time_ns.to_le_bytes()[..], &[1, 0, 0, 0], &numbers].concat();
         self.block("SPBlock", &content)
     }
 

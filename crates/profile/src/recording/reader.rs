@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     Attribute, Event, EventField, EventId, FieldValue, Finding, FindingFacts, Frame, FrameId, Header,
-    KubernetesNames, Ledger, LockOwner, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError,
-    RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    KubernetesNames, Ledger, LockOwner, ModuleId, OmittedEvents, ProcessId, Profile, ProfileBuilder,
+    ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -124,6 +124,7 @@ impl Reader {
             Kind::Processes => self.process(fields)?,
             Kind::Containers => self.container(fields)?,
             Kind::RuntimeEvents => self.runtime_event(fields)?,
+            Kind::OmittedEvents => self.omitted_events(fields)?,
             Kind::LockOwners => self.lock_owner(fields)?,
             Kind::KubernetesNames => self.kubernetes_names(fields)?,
             Kind::Attributes => self.attribute(fields)?,
@@ -279,6 +280,19 @@ impl Reader {
         }
         event.fields = event_fields.into();
         self.builder.add_runtime_event(event);
+        Some(())
+    }
+
+    fn omitted_events(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.builder.add_omitted_events(OmittedEvents {
+            time_ns: fields.number()?,
+            process: fields.entry(&self.processes)?,
+            kind: VariantCode::from_code(fields.number()?)?,
+            count: fields.number()?,
+            duration_ns: fields.number()?,
+            longest_ns: fields.number()?,
+            is_lower_bound: fields.number()? > 0,
+        });
         Some(())
     }
 

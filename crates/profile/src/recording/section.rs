@@ -35,11 +35,12 @@ pub(super) enum Kind {
     KubernetesNames = 15,
     Attributes = 16,
     LockOwners = 17,
+    OmittedEvents = 18,
     FindingFacts = 19,
 }
 
 impl Kind {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -57,6 +58,7 @@ impl Kind {
         Self::KubernetesNames,
         Self::Attributes,
         Self::LockOwners,
+        Self::OmittedEvents,
         Self::FindingFacts,
     ];
 

@@ -121,6 +121,7 @@ fn random_section_bodies_never_panic() {
         Kind::KubernetesNames,
         Kind::Attributes,
         Kind::LockOwners,
+        Kind::OmittedEvents,
         Kind::FindingFacts,
     ];
     for kind in kinds {

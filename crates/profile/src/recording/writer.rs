@@ -11,8 +11,8 @@ use super::{
     section::{self, Kind, Packer},
 };
 use crate::{
-    Event, FieldValue, Finding, Frame, LockOwner, Profile, RuntimeEvent, Sample, Sampling, Stack,
-    Symbolization,
+    Event, FieldValue, Finding, Frame, LockOwner, OmittedEvents, Profile, RuntimeEvent, Sample, Sampling,
+    Stack, Symbolization,
 };
 
 /// The number of sample blocks: a truncated file loses at most one of them.
@@ -52,6 +52,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     }
     writer.tables(&Entries::all(profile))?;
     writer.table(Kind::RuntimeEvents, profile.runtime_events().iter(), push_runtime_event)?;
+    writer.table(Kind::OmittedEvents, profile.omitted_events().iter(), push_omitted_events)?;
     writer.table(Kind::LockOwners, profile.lock_owners().iter(), push_lock_owner)?;
     writer.section(Kind::End)?;
     writer.to.flush()
@@ -259,6 +260,16 @@ fn push_runtime_event(event: &RuntimeEvent, body: &mut Body) {
         body.number(kind);
         body.number(number);
     }
+}
+
+fn push_omitted_events(omitted: &OmittedEvents, body: &mut Body) {
+    body.number(omitted.time_ns);
+    body.index(omitted.process.index());
+    body.number(omitted.kind.code());
+    body.number(omitted.count);
+    body.number(omitted.duration_ns);
+    body.number(omitted.longest_ns);
+    body.number(omitted.is_lower_bound.into());
 }
 
 fn push_lock_owner(lock: &LockOwner, body: &mut Body) {

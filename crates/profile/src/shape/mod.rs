@@ -137,6 +137,9 @@ impl Profile {
         let selected =
             self.runtime_events().iter().filter(|event| select::is_event_selected(self, shape, event));
         selected.for_each(|event| copy.runtime_event(event));
+        let omitted = self.omitted_events().iter();
+        let omitted = omitted.filter_map(|omitted| select::selected_omitted(self, shape, omitted));
+        omitted.for_each(|omitted| copy.omitted_events(&omitted));
         let locks = self.lock_owners().iter().filter(|lock| select::is_lock_selected(self, shape, lock));
         locks.for_each(|lock| copy.lock_owner(lock));
         copy.finish(header)

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
-use crate::{Frame, LockOwner, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId};
+use crate::{
+    Frame, LockOwner, OmittedEvents, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId,
+};
 
 /// Whether the filters for thread, process, container, state and time select a sample.
 pub(super) fn is_selected(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
@@ -26,6 +28,20 @@ pub(super) fn is_event_selected(profile: &Profile, shape: &Shape, event: &Runtim
         && is_process_selected(profile, shape, event.process)
         && shape.from.is_none_or(|from| Duration::from_nanos(event.end_ns()) >= from)
         && shape.to.is_none_or(|to| Duration::from_nanos(event.time_ns) < to)
+}
+
+/// What the filters for process, container and time select of runtime events that are counted alone. Of one thread, their number
+/// is not known.
+pub(super) fn selected_omitted(
+    profile: &Profile,
+    shape: &Shape,
+    omitted: &OmittedEvents,
+) -> Option<OmittedEvents> {
+    let is_selected = is_process_selected(profile, shape, omitted.process)
+        && shape.from.is_none_or(|from| Duration::from_nanos(omitted.time_ns) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(omitted.time_ns) < to);
+    let unknown = OmittedEvents { count: 0, duration_ns: 0, longest_ns: 0, is_lower_bound: true, ..*omitted };
+    is_selected.then_some(if shape.thread.is_some() { unknown } else { *omitted })
 }
 
 /// Whether the filters for process, container and time select an observation of a lock: threads of all filters wait for its owner.

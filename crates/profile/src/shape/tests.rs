@@ -243,14 +243,11 @@ fn no_shape_adds_samples() {
 #[test]
 fn runtime_events_are_selected_by_process_thread_and_time() {
     let mut builder = ProfileBuilder::default();
-    let name = builder.string("Provider/Event");
     for (pid, tid, time_ns, duration_ns) in [(1, 1, 100, 0), (1, 2, 200, 150), (2, 3, 400, 0)] {
         let process = builder.process(pid, "a");
         let thread = Some(builder.thread(process, tid, "a"));
-        let kind = RuntimeEventKind::Other;
-        let (stack, fields) = (None, Box::default());
-        let event = RuntimeEvent { time_ns, duration_ns, process, thread, kind, name, stack, fields };
-        builder.add_runtime_event(event);
+        let event = test_profile::runtime_event(&mut builder, process, RuntimeEventKind::Other);
+        builder.add_runtime_event(RuntimeEvent { time_ns, duration_ns, thread, ..event });
     }
     let profile = builder.finish(Header::default());
     let times = |shape: &Shape| -> Vec<u64> {

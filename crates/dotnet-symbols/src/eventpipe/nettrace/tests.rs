@@ -102,6 +102,31 @@ fn missing_sequence_numbers_are_dropped_events() {
     assert_eq!(decode([&new_thread[..]]).unwrap().0.dropped_events(), 99);
 }
 
+#[test]
+fn gaps_lie_between_the_events_of_a_thread() {
+    let event = |thread, number, time_ns| {
+        let kind = METHOD_LOADED;
+        TestEvent { kind, thread, number, time_ns, ..TestEvent::default() }
+    };
+    let stream = TestStream::new(100)
+        .event(&event(7, 1, 200))
+        .event(&event(8, 3, 250))
+        .event(&event(7, 5, 300))
+        .sequence_point_at(400, 9)
+        .event(&event(7, 10, 500))
+        .end();
+    let gap =
+        |thread, from_ticks, to_ticks, events| Gap { thread: Some(thread), from_ticks, to_ticks, events };
+    let mut decoder = Decoder::with_details();
+    decoder.feed(&stream, |_, _| {}).unwrap();
+    let expected = [gap(8, 100, 250, 2), gap(7, 200, 300, 3), gap(7, 300, 400, 4)];
+    assert_eq!((decoder.take_gaps(), decoder.dropped_events()), (expected.to_vec(), 9));
+    assert!(decoder.take_gaps().is_empty());
+    let mut plain = Decoder::default();
+    plain.feed(&stream, |_, _| {}).unwrap();
+    assert_eq!((plain.take_gaps(), plain.dropped_events()), (Vec::new(), 9));
+}
+
 /// Adds a metadata block with one kind of event.
 fn with_provider(stream: TestStream, metadata_id: u32, provider: &str) -> TestStream {
     const BLOCK_HEADER: &[u8] = &[4, 0, 1, 0];
