@@ -12,8 +12,8 @@
 //   gc       objects that are soon garbage
 //   memory   memory of the kernel that is written once, and given back
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
-//   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, gaps, see Gaps.cs, and
-//            methods that are replaced while they run, see Replaced.cs
+//   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, gaps, see Gaps.cs, storms,
+//            see Storms.cs, and methods that are replaced while they run, see Replaced.cs
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
 using System;
@@ -360,7 +360,7 @@ namespace Workload
                 case "events": Events.Run(goesOn, () => inputHasLine); break;
                 default:
                     if (Services.Run(mode, goesOn) || Waits.Run(mode, goesOn)) break;
-                    if (Gaps.Run(mode, goesOn, TakeLine)) break;
+                    if (Gaps.Run(mode, goesOn, TakeLine) || Storms.Run(mode, goesOn, TakeLine)) break;
                     Console.Error.WriteLine("unknown mode " + mode);
                     return 2;
             }

@@ -99,7 +99,7 @@ use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
     code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
-    diagnostics::{CollectedEvent, EventStream, StreamEnd},
+    diagnostics::{CollectedEvent, EventStream, OmittedCount, StreamEnd},
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
     jitdump::JitFunctionFrames,

@@ -11,7 +11,8 @@ use profiler_processes::{Process, ProcessKey, ProcessTable};
 use crate::{
     RuntimeRequests, Symbolizer,
     diagnostics::{
-        CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, monotonic_ns,
+        CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, OmittedCount,
+        TakenEvents, monotonic_ns,
     },
     event_request::EventRequest,
     jit::runtime_process,
@@ -43,8 +44,10 @@ pub struct ProcessEvents {
     pub pid: u32,
     /// The name of the process when its runtime was found.
     pub comm: String,
-    /// The events, in any order.
+    /// The events, in any order: all, or where they are too many, a part that is spread evenly over the time.
     pub events: Vec<CollectedEvent>,
+    /// The numbers of the others.
+    pub omitted: Vec<OmittedCount>,
 }
 
 /// The processes whose runtimes are asked for events.
@@ -211,14 +214,14 @@ impl EventSources {
         for ((pid, _), searched) in &mut self.processes {
             let State::Listening(listener) = &searched.state else { continue };
             let has_ended = listener.has_ended();
-            let events = listener.take_events(interval_end_ns, is_last || has_ended);
+            let TakenEvents { events, omitted } = listener.take_events(interval_end_ns, is_last || has_ended);
             if has_ended {
                 self.lost = self.lost.plus(listener.lost_events());
                 searched.state = State::Finished;
             }
-            if !events.is_empty() {
+            if !events.is_empty() || !omitted.is_empty() {
                 let comm = searched.comm.clone();
-                taken.push(ProcessEvents { process: searched.key, pid: *pid, comm, events });
+                taken.push(ProcessEvents { process: searched.key, pid: *pid, comm, events, omitted });
             }
         }
         taken

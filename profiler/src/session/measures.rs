@@ -36,8 +36,9 @@ impl MeasuredEvents {
         let without_stack =
             |event: &CollectedEvent| CollectedEvent { stack: Box::default(), ..event.clone() };
         let events = reported.events.iter().map(without_stack).collect();
-        let ProcessEvents { process: key, pid, ref comm, .. } = *reported;
-        let reported = ProcessEvents { process: key, pid, comm: comm.clone(), events };
+        let ProcessEvents { process: key, pid, ref comm, ref omitted, .. } = *reported;
+        let (comm, omitted) = (comm.clone(), omitted.clone());
+        let reported = ProcessEvents { process: key, pid, comm, events, omitted };
         self.assembler.add_runtime_events(symbolizer, process, reported);
     }
 
@@ -89,7 +90,8 @@ mod tests {
             fields: Vec::new(),
             stack: [7, 8].into(),
         };
-        let reported = ProcessEvents { process: key, pid: 7, comm: "app".to_owned(), events: vec![event] };
+        let (pid, comm, events, omitted) = (7, "app".to_owned(), vec![event], Vec::new());
+        let reported = ProcessEvents { process: key, pid, comm, events, omitted };
         let mut measured = MeasuredEvents::new(&Sampled::default(), 100);
         measured.add(&mut symbolizer, processes.get(key), &reported);
         let moment = measured.take(&Counts::default(), 150);

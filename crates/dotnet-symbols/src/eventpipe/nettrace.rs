@@ -161,6 +161,11 @@ impl Decoder {
         self.offset
     }
 
+    /// The clock of the stream, once it was decoded.
+    pub fn clock(&self) -> Option<Clock> {
+        self.clock
+    }
+
     /// Whether the end of the stream was decoded.
     pub fn is_ended(&self) -> bool {
         self.is_ended

@@ -64,6 +64,18 @@ impl RuntimeEvent {
         Some(decode_by_metadata(event).map(|decoded| with_request(decoded, event)))
     }
 
+    /// The name of the type of a thrown exception, in UTF-16 with the bytes in the order of the payload. `None` is another event, or
+    /// a malformed one.
+    pub fn exception_type<'a>(event: &Event<'a>) -> Option<&'a [u8]> {
+        const EXCEPTION_THROWN: u32 = 80;
+        const UNIT_BYTES: usize = 2;
+        if event.kind.id != EXCEPTION_THROWN || event.kind.provider != RUNTIME_PROVIDER {
+            return None;
+        }
+        let units = event.payload.chunks_exact(UNIT_BYTES).position(|unit| unit == [0; UNIT_BYTES])?;
+        event.payload.get(..UNIT_BYTES * units)
+    }
+
     /// The numbers of the runtime's own events of a kind.
     pub fn numbers(kind: RuntimeEventKind) -> impl Iterator<Item = u32> {
         manifest::ids(kind)
@@ -213,6 +225,16 @@ mod tests {
         assert_eq!(named_value(&exception, "ExceptionMessage"), "no \u{1b} luck");
         assert_eq!(exception.unsigned("ExceptionHRESULT"), Some(0x8013_1500));
         assert_eq!(exception.unsigned("ExceptionFlags"), Some(2));
+        let mut kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id: 80, ..EventKind::default() };
+        let name = |kind: &EventKind, payload: &[u8]| {
+            let event = Event { kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] };
+            RuntimeEvent::exception_type(&event).map(<[u8]>::to_vec)
+        };
+        let encoded = text("System.Exception");
+        assert_eq!(name(&kind, &payload).as_deref(), encoded.strip_suffix(&[0, 0]));
+        assert_eq!(name(&kind, &encoded[..8]), None, "it has no end");
+        kind.id = 81;
+        assert_eq!(name(&kind, &payload), None);
     }
 
     #[test]

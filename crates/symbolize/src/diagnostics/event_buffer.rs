@@ -1,31 +1,35 @@
-//! The events of a process that its listener received, within a memory budget, until a profile takes them.
+//! The events of a process that its listener received, within limits, until a profile takes them.
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use profiler_dotnet_symbols::eventpipe::{
     fields::{Field, Value},
-    nettrace::Event,
-    runtime_events::RuntimeEvent,
+    nettrace::{Event, Gap},
+    runtime_events::{Phase, RuntimeEvent},
 };
 use profiler_profile::RuntimeEventKind;
 
 use super::{
     clock::TimeBase,
-    event_pairs::{PairedEvents, TimedEvent, pair},
+    collection_numbers::CollectionNumbers,
+    event_gaps::{EventGap, EventGaps},
+    event_pairs::{EventPairs, Occurrence, TimedEvent},
     event_sessions::EventSession,
     event_threads::{EventThread, MAX_THREADS},
+    kept_events::{KeptEvents, NameHash, Place},
     memory_budget::{MemoryBudget, MemoryReservation},
+    omitted_counts::{OmittedCount, OmittedCounts},
 };
-
-/// Events of a process in one profile. A program that throws ten thousand exceptions each second has as many in ten seconds.
-const MAX_EVENTS: usize = 1 << 17;
 
 /// The field with the thread that has the lock, in the pid namespace of the process; 0 where it is unknown.
 const OWNER_FIELD: &str = "LockOwnerThreadID";
+
+/// The field with the number of a collection.
+const COLLECTION_NUMBER_FIELD: &str = "Count";
 
 /// An event that a runtime reported.
 #[derive(Clone, Debug)]
@@ -48,32 +52,52 @@ pub struct CollectedEvent {
     pub stack: Box<[u64]>,
 }
 
+/// The events of an interval.
+#[derive(Debug, Default)]
+pub(crate) struct TakenEvents {
+    pub(crate) events: Vec<CollectedEvent>,
+    pub(crate) omitted: Vec<OmittedCount>,
+}
+
 /// The events of one process.
 #[derive(Debug)]
 pub(super) struct EventBuffer {
     budget: MemoryBudget,
-    memory: MemoryReservation,
-    events: Vec<TimedEvent>,
     /// Events whose threads are not looked up yet.
-    incoming: Vec<TimedEvent>,
+    incoming: Vec<IncomingEvent>,
+    pairs: EventPairs,
+    gaps: EventGaps,
+    kept: BTreeMap<RuntimeEventKind, KeptEvents>,
+    omitted: OmittedCounts,
+    collections: CollectionNumbers,
     /// By their ids in the pid namespace of the process.
     threads: HashMap<u64, EventThread>,
     /// Ids of threads that were not looked up.
     new_threads: HashSet<u64>,
-    /// Events that the runtime dropped, and those that exceeded the limits, of the whole session.
+    /// Events that the runtime dropped, and those that exceeded the memory budget, of the whole session.
     pub(super) dropped_events: u64,
     /// Events whose payload is too short, of the whole session.
     pub(super) malformed_events: u64,
+}
+
+/// An event that is kept: its place among those of its kind, unless it has a begin and an end.
+#[derive(Debug)]
+struct IncomingEvent {
+    place: Option<Place>,
+    event: TimedEvent,
 }
 
 impl EventBuffer {
     /// No events. Their memory is reserved from the budget.
     pub(super) fn new(budget: MemoryBudget) -> Self {
         Self {
-            memory: MemoryReservation::new(&budget),
             budget,
-            events: Vec::new(),
             incoming: Vec::new(),
+            pairs: EventPairs::default(),
+            gaps: EventGaps::default(),
+            kept: BTreeMap::new(),
+            omitted: OmittedCounts::default(),
+            collections: CollectionNumbers::default(),
             threads: HashMap::new(),
             new_threads: HashSet::new(),
             dropped_events: 0,
@@ -83,15 +107,44 @@ impl EventBuffer {
 
     /// Adds an event, if it is one of those that were requested of its session. It can be taken when its threads have been added.
     pub(super) fn add(&mut self, session: &EventSession, base: TimeBase, event: &Event<'_>) {
+        let time_ns = base.to_monotonic_ns(event.ticks);
+        let place = match RuntimeEvent::exception_type(event) {
+            // Decoding an event costs more than all else about one that is not kept.
+            Some(name) if session.keeps_kind(&event.kind.provider, RuntimeEventKind::Exception) => {
+                let place = self.next_place(RuntimeEventKind::Exception, NameHash::of_bytes(name));
+                if place.is_none() {
+                    return self.omitted.add(RuntimeEventKind::Exception, time_ns, 0);
+                }
+                place
+            }
+            _ => None,
+        };
         match RuntimeEvent::decode(event) {
-            Some(Ok(decoded)) if session.keeps(&event.kind.provider, &decoded) => {
+            Some(Ok(decoded)) if session.keeps_kind(&event.kind.provider, decoded.kind) => {
                 let stack = if session.keeps_stacks() { event.stack.into() } else { Box::default() };
-                let (time_ns, thread) = (base.to_monotonic_ns(event.ticks), event.thread);
-                self.note_threads(thread, &decoded);
-                self.incoming.push(TimedEvent { time_ns, duration_ns: 0, thread, event: decoded, stack });
+                let (duration_ns, thread) = (0, event.thread);
+                let memory = MemoryReservation::new(&self.budget);
+                self.add_decoded(
+                    place,
+                    TimedEvent { time_ns, duration_ns, thread, event: decoded, stack, memory },
+                );
             }
             Some(Ok(_)) | None => {}
             Some(Err(_)) => self.malformed_events += 1,
+        }
+    }
+
+    /// Adds the times in which the runtime dropped events of a session.
+    pub(super) fn add_gaps(&mut self, session: &EventSession, base: TimeBase, gaps: Vec<Gap>) {
+        for Gap { thread, from_ticks, to_ticks, events } in gaps {
+            let [from_ns, to_ns] = [from_ticks, to_ticks].map(|ticks| base.to_monotonic_ns(ticks));
+            if let Some(kind) = session.only_kind() {
+                self.omitted.add_number(kind, to_ns, events);
+                continue;
+            }
+            for kind in session.kinds() {
+                self.add_gap(kind, EventGap { thread, from_ns, to_ns });
+            }
         }
     }
 
@@ -103,43 +156,115 @@ impl EventBuffer {
     /// Adds the threads that were found of the events up to now.
     pub(super) fn add_threads(&mut self, threads: HashMap<u64, EventThread>) {
         self.threads.extend(threads);
-        for event in std::mem::take(&mut self.incoming) {
-            self.push(event);
+        let mut found = Vec::new();
+        for IncomingEvent { place, event } in std::mem::take(&mut self.incoming) {
+            match place {
+                Some(place) => self.keep(place, event),
+                None => self.pairs.add(event, &self.gaps, &mut found),
+            }
         }
+        self.add_occurrences(found);
     }
 
     /// The events up to the end of an interval, `CLOCK_MONOTONIC`: those that have ended, and if the interval is the last one,
     /// those that have begun. The others stay for the next interval.
-    pub(super) fn take(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<CollectedEvent> {
+    pub(super) fn take(&mut self, interval_end_ns: u64, is_last: bool) -> TakenEvents {
+        let mut found = Vec::new();
+        let end_ns = if is_last { u64::MAX } else { interval_end_ns };
         if is_last {
             self.add_threads(HashMap::new());
         }
-        let received = std::mem::take(&mut self.events);
-        // The memory of what is taken is that of the profile from now on.
-        self.memory = MemoryReservation::new(&self.budget);
-        let is_of_interval = |event: &TimedEvent| is_last || event.time_ns <= interval_end_ns;
-        let (received, later): (Vec<_>, Vec<_>) = received.into_iter().partition(is_of_interval);
-        let PairedEvents { mut whole, open } = pair(received);
+        self.pairs.pair_up_to(end_ns, &self.gaps, &mut found);
         if is_last {
-            whole.extend(open.into_iter().map(|event| {
-                let duration_ns = interval_end_ns.saturating_sub(event.time_ns);
-                TimedEvent { duration_ns, ..event }
-            }));
-            whole.retain(|event| event.time_ns <= interval_end_ns);
-        } else {
-            open.into_iter().chain(later).for_each(|event| self.push(event));
+            self.pairs.end_at(interval_end_ns, &self.gaps, &mut found);
         }
-        whole.into_iter().map(|event| self.collected(event)).collect()
+        self.add_occurrences(found);
+        self.add_missing_collections();
+        let mut events = Vec::new();
+        for event in self.kept.values_mut().flat_map(|kept| kept.take_ended(end_ns)) {
+            if event.is_across_threads() && event.can_lack_events(event.end_ns(), &self.gaps) {
+                // What another thread dropped before was not known when it ended.
+                self.omitted.add(event.event.kind, event.end_ns(), 0);
+            } else if event.time_ns <= interval_end_ns {
+                events.push(event);
+            }
+        }
+        let events = events.into_iter().map(|event| self.collected(event)).collect();
+        TakenEvents { events, omitted: self.omitted.take_up_to(interval_end_ns) }
     }
 
-    fn push(&mut self, event: TimedEvent) {
-        let fields = event.event.fields.iter().map(Field::memory_bytes).sum::<usize>();
-        let bytes = size_of::<TimedEvent>() + fields + size_of_val(&*event.stack) + event.event.name.len();
-        if self.events.len() < MAX_EVENTS && self.memory.reserve(bytes) {
-            self.events.push(event);
-        } else {
+    fn add_decoded(&mut self, place: Option<Place>, mut event: TimedEvent) {
+        let (kind, time_ns) = (event.event.kind, event.time_ns);
+        let is_whole = event.event.phase == Phase::Whole;
+        let place = match place {
+            None if is_whole => match self.next_place(kind, NameHash::of(&event.event)) {
+                None => return self.omitted.add(kind, time_ns, 0),
+                place => place,
+            },
+            place => place,
+        };
+        if !event.reserve_memory() {
             self.dropped_events += 1;
+            if is_whole {
+                self.omitted.add(kind, time_ns, 0);
+            } else {
+                self.add_gap(kind, EventGap { thread: Some(event.thread), from_ns: time_ns, to_ns: time_ns });
+            }
+            return;
         }
+        let is_begin = event.event.phase == Phase::Begin;
+        if kind == RuntimeEventKind::GarbageCollection
+            && is_begin
+            && let Some(number) = event.event.unsigned(COLLECTION_NUMBER_FIELD)
+        {
+            self.collections.add(number, time_ns);
+        }
+        self.note_threads(event.thread, &event.event);
+        self.incoming.push(IncomingEvent { place, event });
+    }
+
+    fn add_gap(&mut self, kind: RuntimeEventKind, gap: EventGap) {
+        self.gaps.add(kind, gap);
+        if kind == RuntimeEventKind::GarbageCollection {
+            self.collections.add_gap(gap);
+        } else {
+            self.omitted.add_unknown(kind, gap.to_ns);
+        }
+    }
+
+    fn add_occurrences(&mut self, found: Vec<Occurrence>) {
+        for occurrence in found {
+            match occurrence {
+                Occurrence::Whole(event) => {
+                    match self.next_place(event.event.kind, NameHash::of(&event.event)) {
+                        Some(place) => self.keep(place, event),
+                        None => self.omitted.add(event.event.kind, event.end_ns(), event.duration_ns),
+                    }
+                }
+                Occurrence::WithoutEnd(event) => self.omitted.add(event.event.kind, event.time_ns, 0),
+            }
+        }
+    }
+
+    fn add_missing_collections(&mut self) {
+        let Some(missing) = self.collections.take_missing() else { return };
+        let kind = RuntimeEventKind::GarbageCollection;
+        if missing.count > 0 {
+            self.omitted.add_number(kind, missing.before_ns, missing.count);
+        }
+        if missing.can_be_more {
+            self.omitted.add_unknown(kind, missing.before_ns);
+        }
+    }
+
+    fn next_place(&mut self, kind: RuntimeEventKind, name: NameHash) -> Option<Place> {
+        self.kept.entry(kind).or_insert_with(|| KeptEvents::new(kind)).next_place(name)
+    }
+
+    fn keep(&mut self, place: Place, event: TimedEvent) {
+        let (kind, omitted) = (event.event.kind, &mut self.omitted);
+        let kept = self.kept.entry(kind).or_insert_with(|| KeptEvents::new(kind));
+        kept.push(place, event, |event| omitted.add(kind, event.end_ns(), event.duration_ns));
     }
 
     fn note_threads(&mut self, thread: u64, event: &RuntimeEvent) {
@@ -152,7 +277,7 @@ impl EventBuffer {
     }
 
     fn collected(&self, event: TimedEvent) -> CollectedEvent {
-        let TimedEvent { time_ns, duration_ns, thread, event, stack } = event;
+        let TimedEvent { time_ns, duration_ns, thread, event, stack, .. } = event;
         let lock_owner = event.unsigned(OWNER_FIELD).and_then(|owner| self.thread(owner));
         let fields =
             event.fields.into_iter().filter_map(|field| translated(field, lock_owner.as_ref())).collect();
@@ -220,6 +345,22 @@ mod tests {
             self.buffer.add_threads(HashMap::new());
         }
 
+        /// Adds a gap of a thread to the only session.
+        fn add_gap(&mut self, thread: u64, times_ns: (u64, u64), events: u64) {
+            self.add_gap_of(0, thread, times_ns, events);
+        }
+
+        fn add_gap_of(
+            &mut self,
+            session: usize,
+            thread: u64,
+            (from_ticks, to_ticks): (u64, u64),
+            events: u64,
+        ) {
+            let gap = Gap { thread: Some(thread), from_ticks, to_ticks, events };
+            self.buffer.add_gaps(&self.sessions[session], TimeBase::new(CLOCK, 0), vec![gap]);
+        }
+
         fn collection(&mut self, begin_ns: u64, end_ns: u64) {
             self.add_whole(1, begin_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
             self.add_whole(2, end_ns, 1, &[7, 0, 0, 0, 2, 0, 0, 0]);
@@ -227,8 +368,8 @@ mod tests {
 
         /// Kind, time and duration of the events that are taken.
         fn take(&mut self, end_ns: u64, is_last: bool) -> Vec<(RuntimeEventKind, u64, u64)> {
-            let events = self.buffer.take(end_ns, is_last);
-            events.into_iter().map(|event| (event.kind, event.time_ns, event.duration_ns)).collect()
+            let taken = self.buffer.take(end_ns, is_last);
+            taken.events.into_iter().map(|event| (event.kind, event.time_ns, event.duration_ns)).collect()
         }
     }
 
@@ -262,7 +403,7 @@ mod tests {
         fixture.collection(10, 30);
         fixture.add_whole(80, 10, 1, &[0; 32]);
         fixture.add_whole(80, 10, 1, &[1]);
-        let events = fixture.buffer.take(100, true);
+        let events = fixture.buffer.take(100, true).events;
         assert_eq!(events.len(), 1);
         assert_eq!((events[0].kind, &*events[0].stack), (RuntimeEventKind::Exception, &[0x10][..]));
         assert_eq!((fixture.buffer.malformed_events, fixture.buffer.dropped_events), (1, 0));
@@ -277,10 +418,10 @@ mod tests {
         }
         let new = fixture.buffer.take_new_threads();
         assert_eq!(new, [5, 6, 7, 99].into());
-        assert!(fixture.buffer.take(20, false).is_empty(), "their threads are not known yet");
+        assert!(fixture.buffer.take(20, false).events.is_empty(), "their threads are not known yet");
         let found = |id: u64| (id, EventThread { tid: 1_000 + id as u32, comm: format!("t{id}").into() });
         fixture.buffer.add_threads([found(5), found(6)].into());
-        let mut events = fixture.buffer.take(20, true);
+        let mut events = fixture.buffer.take(20, true).events;
         events.sort_by_key(|event| event.thread.clone());
         let owner = |event: &CollectedEvent| {
             event.fields.iter().find(|field| field.name == OWNER_FIELD).map(|field| field.value.clone())
@@ -312,13 +453,82 @@ mod tests {
     }
 
     #[test]
-    fn endless_events_and_threads_are_bounded() {
+    fn endless_events_and_threads_are_bounded_and_all_are_counted() {
+        const EVENTS: u64 = 200_000;
         let mut fixture = Fixture::new(&[EventSet::Exceptions]);
-        for number in 0..MAX_EVENTS as u64 + 10 {
+        for number in 0..EVENTS {
             fixture.add_whole(80, number, number, &[0; 32]);
         }
         assert!(fixture.buffer.take_new_threads().len() <= MAX_THREADS);
-        assert_eq!(fixture.buffer.dropped_events, 10);
-        assert_eq!(fixture.take(u64::MAX, true).len(), MAX_EVENTS);
+        let taken = fixture.buffer.take(u64::MAX, true);
+        assert!((1 << 12..=1 << 13).contains(&taken.events.len()), "{}", taken.events.len());
+        let omitted: u64 = taken.omitted.iter().map(|omitted| omitted.count).sum();
+        assert_eq!(taken.events.len() as u64 + omitted, EVENTS);
+        assert_eq!(fixture.buffer.dropped_events, 0);
+    }
+
+    #[test]
+    fn a_storm_of_suspensions_has_all_their_durations() {
+        const SUSPENSIONS: u64 = 50_000;
+        let mut fixture = Fixture::new(&[EventSet::Collections]);
+        for number in 0..SUSPENSIONS {
+            let duration_ns = if number == 40_000 { 900 } else { 30 };
+            fixture.add_whole(9, 1_000 * number, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+            fixture.add_whole(3, 1_000 * number + duration_ns, 2, &[]);
+        }
+        let taken = fixture.buffer.take(u64::MAX, true);
+        let kept = taken.events.iter().map(|event| event.duration_ns);
+        let omitted: u64 = taken.omitted.iter().map(|omitted| omitted.duration_ns).sum();
+        assert_eq!(kept.clone().sum::<u64>() + omitted, 30 * SUSPENSIONS + 870);
+        let longest = taken.omitted.iter().map(|omitted| omitted.longest_ns).chain(kept).max();
+        assert_eq!(longest, Some(900));
+        assert!(taken.omitted.iter().all(|omitted| !omitted.is_lower_bound));
+    }
+
+    #[test]
+    fn dropped_events_break_pairs_and_make_counts_lower_bounds() {
+        let mut fixture = Fixture::new(&[EventSet::Collections]);
+        fixture.add(9, 10, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+        fixture.add(3, 1_500, 1, &[]);
+        fixture.add_gap(1, (20, 1_490), 2);
+        fixture.buffer.add_threads(HashMap::new());
+        let taken = fixture.buffer.take(2_000, true);
+        assert!(taken.events.is_empty());
+        let suspensions: Vec<_> =
+            taken.omitted.iter().filter(|omitted| omitted.kind == RuntimeEventKind::Suspension).collect();
+        let [omitted] = &suspensions[..] else { panic!("{suspensions:?}") };
+        assert_eq!((omitted.count, omitted.duration_ns, omitted.is_lower_bound), (1, 0, true));
+    }
+
+    #[test]
+    fn what_another_thread_dropped_breaks_pairs_when_it_is_known_later() {
+        let mut fixture = Fixture::new(&[EventSet::Collections]);
+        fixture.add_whole(9, 10, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
+        fixture.add_whole(3, 1_500, 1, &[]);
+        let mut found = Vec::new();
+        fixture.buffer.pairs.pair_up_to(u64::MAX, &fixture.buffer.gaps, &mut found);
+        fixture.buffer.add_occurrences(found);
+        fixture.add_gap(2, (20, 1_900), 2);
+        assert_eq!(fixture.take(2_000, true), []);
+    }
+
+    #[test]
+    fn dropped_events_are_exceptions_or_collections_where_numbers_say_so() {
+        let mut fixture = Fixture::new(&[EventSet::Exceptions, EventSet::Collections]);
+        let counted = |fixture: &mut Fixture, kind| {
+            let taken = fixture.buffer.take(u64::MAX, true).omitted;
+            let of_kind: Vec<_> = taken.into_iter().filter(|omitted| omitted.kind == kind).collect();
+            let is_lower_bound = of_kind.iter().any(|omitted| omitted.is_lower_bound);
+            (of_kind.iter().map(|omitted| omitted.count).sum::<u64>(), is_lower_bound)
+        };
+        let session = fixture.sessions.iter().position(|session| session.only_kind().is_some()).unwrap();
+        fixture.add_gap_of(session, 1, (20, 30), 1_000);
+        assert_eq!(counted(&mut fixture, RuntimeEventKind::Exception), (1_000, false));
+        for number in [3, 7] {
+            fixture.add_whole(1, 10 * u64::from(number), 1, &[number, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+            fixture.add_whole(2, 10 * u64::from(number) + 5, 1, &[number, 0, 0, 0, 2, 0, 0, 0]);
+        }
+        fixture.add_gap_of(1 - session, 1, (35, 70), 4);
+        assert_eq!(counted(&mut fixture, RuntimeEventKind::GarbageCollection), (3, false));
     }
 }

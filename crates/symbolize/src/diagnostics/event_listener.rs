@@ -10,7 +10,7 @@ use profiler_dotnet_symbols::eventpipe::ipc::{self, CollectCommand, Reply};
 
 use super::{
     command::SentCommand,
-    event_buffer::{CollectedEvent, EventBuffer},
+    event_buffer::{EventBuffer, TakenEvents},
     event_sessions::{EventSession, depend_on_version, major_version},
     event_stream::EventStream,
     event_threads::ThreadReader,
@@ -84,7 +84,7 @@ impl EventListener {
     }
 
     /// See [`EventBuffer::take`].
-    pub(crate) fn take_events(&self, interval_end_ns: u64, is_last: bool) -> Vec<CollectedEvent> {
+    pub(crate) fn take_events(&self, interval_end_ns: u64, is_last: bool) -> TakenEvents {
         lock(&self.buffer).take(interval_end_ns, is_last)
     }
 
@@ -219,6 +219,9 @@ impl ListenerThread {
                     buffer.add(session, base, event);
                 }
             });
+            if let Some(base) = stream.time_base() {
+                buffer.add_gaps(session, base, stream.decoder.take_gaps());
+            }
             buffer.dropped_events += stream.decoder.dropped_events() - *dropped_events;
             *dropped_events = stream.decoder.dropped_events();
             (result, buffer.take_new_threads())

@@ -137,10 +137,23 @@ impl EventSession {
         configs
     }
 
-    /// Whether an event of a provider was requested. A runtime also writes events of `Microsoft-DotNETCore-EventPipe`.
-    pub(super) fn keeps(&self, provider: &str, event: &RuntimeEvent) -> bool {
+    /// Whether events of a provider and a kind were requested. A runtime also writes events of `Microsoft-DotNETCore-EventPipe`.
+    pub(super) fn keeps_kind(&self, provider: &str, kind: RuntimeEventKind) -> bool {
         self.whole_providers.iter().any(|whole| whole == provider)
-            || (self.providers.contains_key(provider) && self.kinds.contains(&event.kind))
+            || (self.providers.contains_key(provider) && self.kinds.contains(&kind))
+    }
+
+    /// The kinds of the events that it has.
+    pub(super) fn kinds(&self) -> Vec<RuntimeEventKind> {
+        let is_any = |kind: &RuntimeEventKind| self.kinds.contains(kind) || !self.whole_providers.is_empty();
+        RuntimeEventKind::ALL.iter().copied().filter(is_any).collect()
+    }
+
+    /// The kind of all its events, where the runtime has no others with its keywords at its level, so that each dropped event is one
+    /// of this kind.
+    pub(super) fn only_kind(&self) -> Option<RuntimeEventKind> {
+        let has_exceptions_alone = self.kinds() == [RuntimeEventKind::Exception] && self.providers.len() == 1;
+        has_exceptions_alone.then_some(RuntimeEventKind::Exception)
     }
 
     /// The configuration of the session with these providers.

@@ -83,6 +83,9 @@ fn decode_runtime_events(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
             break;
         }
     }
+    if let (Some(clock), [session]) = (decoder.clock(), &sessions[..]) {
+        buffer.add_gaps(session, TimeBase::new(clock, 0), decoder.take_gaps());
+    }
     buffer.add_threads(HashMap::new());
     let of_interval = format!("{:?}", buffer.take(u64::MAX / 2, false));
     let rest = format!("{:?}", buffer.take(u64::MAX, true));

@@ -3,9 +3,11 @@
 //! The target needs no setting, and nothing is written into it.
 
 mod clock;
+mod collection_numbers;
 mod command;
 mod compilations;
 mod event_buffer;
+mod event_gaps;
 mod event_listener;
 mod event_pairs;
 mod event_sessions;
@@ -13,11 +15,13 @@ mod event_stream;
 mod event_threads;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
+mod kept_events;
 mod listener;
 mod memory_budget;
 mod method_events;
 mod method_table;
 mod module_names;
+mod omitted_counts;
 mod raised_capability;
 #[cfg(feature = "capture")]
 mod recording;
@@ -42,6 +46,7 @@ use profiler_profile::Reason;
 
 pub(crate) use self::{
     clock::monotonic_ns,
+    event_buffer::TakenEvents,
     event_listener::{EventListener, LostEvents},
     event_threads::{EventThread, ThreadReader},
     memory_budget::MemoryBudget,
@@ -53,6 +58,7 @@ pub(crate) use self::{
 pub use self::{
     event_buffer::CollectedEvent,
     event_stream::{EventStream, StreamEnd},
+    omitted_counts::OmittedCount,
 };
 use self::{
     listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,

@@ -99,6 +99,11 @@ impl Stream {
         Ok(())
     }
 
+    /// How its times are converted, once that is known.
+    pub(super) fn time_base(&self) -> Option<TimeBase> {
+        self.decoder.clock().map(|clock| TimeBase::new(clock, self.opened_ns))
+    }
+
     /// Decodes the next bytes, and calls `on_event` with each event and how its time is converted, if that is known.
     pub(super) fn feed(
         &mut self,

@@ -5,8 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_addresses::RuntimeAddress;
 use profiler_dotnet_symbols::eventpipe::fields::{Field, Value};
 use profiler_processes::Process;
-use profiler_profile::{EventField, FieldValue, ProcessId, RuntimeEvent, StackEnd, StackId, ThreadId};
-use profiler_symbolize::{CollectedEvent, ProcessEvents, Symbolizer};
+use profiler_profile::{
+    EventField, FieldValue, OmittedEvents, ProcessId, RuntimeEvent, StackEnd, StackId, ThreadId,
+};
+use profiler_symbolize::{CollectedEvent, OmittedCount, ProcessEvents, Symbolizer};
 
 use super::ProfileAssembler;
 
@@ -28,7 +30,7 @@ impl ProfileAssembler {
         process: Option<&Process>,
         reported: ProcessEvents,
     ) {
-        let ProcessEvents { pid, comm, events, .. } = reported;
+        let ProcessEvents { pid, comm, events, omitted, .. } = reported;
         let mut reporter = match process {
             Some(process) => {
                 let known = self.process(process);
@@ -43,6 +45,21 @@ impl ProfileAssembler {
                 .map(|process| self.runtime_stack(symbolizer, process, &event));
             self.add_runtime_event(&mut reporter, event, stack);
         }
+        omitted.into_iter().for_each(|omitted| self.add_omitted(reporter.id, omitted));
+    }
+
+    fn add_omitted(&mut self, process: ProcessId, omitted: OmittedCount) {
+        let OmittedCount { time_ns, kind, count, duration_ns, longest_ns, is_lower_bound } = omitted;
+        let time_ns = time_ns.saturating_sub(self.started_ns);
+        self.builder.add_omitted_events(OmittedEvents {
+            time_ns,
+            process,
+            kind,
+            count,
+            duration_ns,
+            longest_ns,
+            is_lower_bound,
+        });
     }
 
     fn add_runtime_event(&mut self, reporter: &mut Reporter, event: CollectedEvent, stack: Option<StackId>) {
@@ -136,7 +153,16 @@ mod tests {
         let pid = std::process::id();
         let key = table.prefetch(pid);
         let mut assembler = ProfileAssembler::new(&Sampled::default(), STARTED_NS);
-        let reported = ProcessEvents { process: key, pid, comm: "app".to_owned(), events };
+        let count = |time_ns| OmittedCount {
+            time_ns,
+            kind: RuntimeEventKind::Contention,
+            count: 9,
+            duration_ns: 90,
+            longest_ns: 20,
+            is_lower_bound: false,
+        };
+        let omitted = vec![count(1_600), count(900)];
+        let reported = ProcessEvents { process: key, pid, comm: "app".to_owned(), events, omitted };
         let process = table.get(key).filter(|_| is_known);
         assembler.add_runtime_events(&mut symbolizer, process, reported);
         assembler.finish(|_| None).0.finish(Header::default())
@@ -156,6 +182,11 @@ mod tests {
                 .collect();
             assert_eq!(threads, [Some((5, "worker")), Some((6, "app")), None]);
             assert_eq!(profile.processes().len(), 1);
+            let totals =
+                profile.runtime_event_totals(Some(ProcessId::from_index(0)), RuntimeEventKind::Contention);
+            assert_eq!((totals.count, totals.kept), (21, 3));
+            let times: Vec<_> = profile.omitted_events().iter().map(|omitted| omitted.time_ns).collect();
+            assert_eq!(times, [0, 600], "a part can begin before the interval");
             let is_owner = |thread: &&Thread| (thread.tid, profile.string(thread.comm)) == (9, "owner");
             assert_eq!(profile.threads().filter(is_owner).count(), 1);
             let first = &profile.runtime_events()[0];

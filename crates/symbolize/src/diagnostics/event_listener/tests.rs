@@ -58,7 +58,7 @@ impl Fixture {
     fn stop(&mut self, timeout: Duration) -> Vec<(RuntimeEventKind, u64, usize)> {
         self.listener.begin_stop(Instant::now() + timeout);
         self.listener.wait_until_stopped();
-        let events = self.listener.take_events(u64::MAX, true);
+        let events = self.listener.take_events(u64::MAX, true).events;
         events.into_iter().map(|event| (event.kind, event.duration_ns, event.stack.len())).collect()
     }
 }
@@ -155,7 +155,7 @@ fn a_stream_that_is_kept_has_the_bytes_of_the_only_session() {
     assert_eq!(await_commands(&commands, 1), [COLLECT]);
     listener.begin_stop(Instant::now() + TIMEOUT);
     listener.wait_until_stopped();
-    assert_eq!(listener.take_events(u64::MAX, true).len(), 1);
+    assert_eq!(listener.take_events(u64::MAX, true).events.len(), 1);
     let mut kept = Vec::new();
     stream.write(&mut kept).unwrap();
     assert_eq!((kept, stream.end(), stream.pid()), (sent, StreamEnd::Complete, Some(std::process::id())));
@@ -237,7 +237,7 @@ fn a_listener_ends_with_its_runtime() {
         std::thread::park_timeout(Duration::from_millis(1));
     }
     assert!(fixture.listener.has_ended());
-    let events = fixture.listener.take_events(u64::MAX, true);
+    let events = fixture.listener.take_events(u64::MAX, true).events;
     assert_eq!(events.len(), 1, "collections were requested of one session alone");
     fixture.listener.begin_stop(Instant::now());
 }
