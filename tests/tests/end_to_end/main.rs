@@ -30,6 +30,7 @@ mod dotnet_requests;
 mod dotnet_reuse;
 mod dotnet_runtime;
 mod dotnet_services;
+mod dotnet_storms;
 mod findings;
 mod frequency;
 mod go_programs;

@@ -17,7 +17,7 @@ use crate::{
 const MIN_PER_SECOND: f64 = 50.0;
 
 /// The fewest exceptions. A program that starts can throw some at once.
-const MIN_EXCEPTIONS: usize = 100;
+const MIN_EXCEPTIONS: f64 = 100.0;
 
 /// The least share of the most frequent type that names it.
 const MIN_TYPE_PERCENT: f64 = 20.0;
@@ -30,9 +30,12 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
     let (again, first): (Vec<_>, Vec<_>) = all.partition(|exception| is_rethrow(events, exception));
     // An exception that a task has without a throw is thrown by those that await it alone.
     let (exceptions, is_again) = if first.is_empty() { (again.clone(), true) } else { (first, false) };
-    let per_second = |count: usize| count as f64 / events.seconds();
-    let rate = per_second(exceptions.len());
-    if exceptions.len() < MIN_EXCEPTIONS || rate < MIN_PER_SECOND || !rate.is_finite() {
+    let count = |kept| events.estimated_count(RuntimeEventKind::Exception, kept);
+    let per_second = |kept| count(kept).divided_by(events.seconds());
+    let all = exceptions.len();
+    let rate = per_second(all);
+    let is_often = rate.number >= MIN_PER_SECOND && rate.number.is_finite();
+    if count(all).number < MIN_EXCEPTIONS || !is_often {
         return None;
     }
     let type_of = |exception: &RuntimeEvent| events.text(exception, "ExceptionType");

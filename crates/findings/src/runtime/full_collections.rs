@@ -54,9 +54,9 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
         if are_for_large { ("large objects", ", most of them for large objects") } else { ("objects", "") };
     let site = events.heaviest_site(&allocations);
     let evidence = format!(
-        "{} of {} garbage collections are of generation 2{cause}{}{}",
-        full.len(),
-        collections.len(),
+        "{} of {:.0} garbage collections are of generation 2{cause}{}{}",
+        events.estimated_count(RuntimeEventKind::GarbageCollection, full.len()),
+        events.estimated_count(RuntimeEventKind::GarbageCollection, collections.len()).number,
         largest_type(events, &allocations)
             .map(|(name, share)| format!("; {share:.0} % of the bytes of {objects} are {name}"))
             .unwrap_or_default(),

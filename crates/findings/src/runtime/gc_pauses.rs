@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, Selection, Whole};
+use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, Selection, Whole, sum};
 
 use super::{
     blocked_workers::WaitSamples,
@@ -30,18 +30,24 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) ->
     };
     let suspensions: Vec<_> = events.of_kind(RuntimeEventKind::Suspension).filter(is_for_gc).collect();
     let duration_ns = events.profile.header().duration_ns;
-    let suspended_ns = covered_ns(&suspensions, duration_ns);
+    // There is one suspension at a time: the sum of those that the profile does not have covers as much time.
+    let kept_ns = sum::of(suspensions.iter().map(|suspension| suspension.duration_ns));
+    let estimated = events.estimated_duration(RuntimeEventKind::Suspension, &suspensions);
+    let omitted_ns = (estimated.number as u64).saturating_sub(kept_ns);
+    let suspended_ns = covered_ns(&suspensions, duration_ns).saturating_add(omitted_ns).min(duration_ns);
     let share = percent(suspended_ns, duration_ns);
     if suspensions.len() < MIN_SUSPENSIONS || share < MIN_PERCENT {
         return None;
     }
-    let longest_ns = suspensions.iter().map(|suspension| suspension.duration_ns).max()?;
+    let longest_ns = longest_ns(events, &suspensions);
     let reason = Reason::of(events, samples);
     let evidence = format!(
-        "all managed threads are suspended for garbage collections for {share:.0} % of the time{}; the longest pause takes {}{}",
+        "all managed threads are suspended for garbage collections for {}{share:.0} % of the time{}; the longest pause takes {}{}{}",
+        estimated.qualifier(),
         collections(events).map(|collections| format!(": {collections}")).unwrap_or_default(),
+        if events.totals(RuntimeEventKind::Suspension).is_lower_bound { "at least " } else { "" },
         duration_text(longest_ns),
-        reason.evidence(),
+        reason.evidence(events),
     );
     let facts = events.facts(RuntimeEventKind::Suspension, &suspensions, reason.site);
     // All managed threads wait, and the events have those that suspended them.
@@ -67,14 +73,16 @@ impl<'a> Reason<'a> {
         Self { cause, site: site.flatten() }
     }
 
-    fn evidence(&self) -> String {
+    fn evidence(&self, events: &ProcessEvents<'_>) -> String {
         let Some((cause, count, all)) = self.cause else { return String::new() };
+        let collections = |kept| events.estimated_count(RuntimeEventKind::GarbageCollection, kept as usize);
+        let (count, all) = (collections(count), collections(all).number);
         let below = self.site.map(|site| format!(" below {site}")).unwrap_or_default();
         match cause {
             CollectionCause::Allocation => String::new(),
-            CollectionCause::LargeObjects => format!("; {count} of {all} are for large objects"),
-            CollectionCause::Request => format!("; {count} of {all} are requested by GC.Collect{below}"),
-            CollectionCause::LowMemory => format!("; {count} of {all} are for low memory"),
+            CollectionCause::LargeObjects => format!("; {count} of {all:.0} are for large objects"),
+            CollectionCause::Request => format!("; {count} of {all:.0} are requested by GC.Collect{below}"),
+            CollectionCause::LowMemory => format!("; {count} of {all:.0} are for low memory"),
         }
     }
 
@@ -99,6 +107,15 @@ impl<'a> Reason<'a> {
     }
 }
 
+/// The longest of these suspensions, and of those that the profile does not have where all are for the same.
+fn longest_ns(events: &ProcessEvents<'_>, suspensions: &[&RuntimeEvent]) -> u64 {
+    let totals = events.totals(RuntimeEventKind::Suspension);
+    if suspensions.len() as u64 == totals.kept {
+        return totals.longest_ns;
+    }
+    suspensions.iter().map(|suspension| suspension.duration_ns).max().unwrap_or_default()
+}
+
 /// The time that events in time order cover up to the end of the measurement, nanoseconds. Time that several events cover
 /// counts once.
 fn covered_ns(events: &[&RuntimeEvent], duration_ns: u64) -> u64 {
@@ -119,7 +136,10 @@ fn collections(events: &ProcessEvents<'_>) -> Option<String> {
     for generation in collections.filter_map(|event| events.number(event, "Depth")) {
         *by_generation.entry(generation).or_default() += 1;
     }
-    let texts = by_generation.iter().map(|(generation, count)| format!("{count} of generation {generation}"));
+    let texts = by_generation.into_iter().map(|(generation, kept)| {
+        let count = events.estimated_count(RuntimeEventKind::GarbageCollection, kept);
+        format!("{count} of generation {generation}")
+    });
     let texts: Vec<_> = texts.collect();
     (!texts.is_empty()).then(|| texts.join(", "))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
 
-use super::process_events::{ProcessEvents, duration_text, most_frequent};
+use super::process_events::{ProcessEvents, most_frequent};
 use crate::found::Found;
 use crate::process::percent;
 
@@ -12,7 +12,7 @@ use crate::process::percent;
 const MIN_QUEUE: f64 = 1.0;
 
 /// The fewest waits, so that a single long one is no finding.
-const MIN_WAITS: usize = 10;
+const MIN_WAITS: f64 = 10.0;
 
 /// The least share of the waits with the same owner that names it.
 const MIN_OWNER_PERCENT: f64 = 50.0;
@@ -26,27 +26,28 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>) -> Option<Found<'a>> {
     }
     let waited_ns = |waits: &[&RuntimeEvent]| sum::of(waits.iter().map(|wait| wait.duration_ns));
     let waits = locks.into_values().max_by_key(|waits| waited_ns(waits))?;
-    let total_ns = waited_ns(&waits);
-    let queue = total_ns as f64 / events.profile.header().duration_ns.max(1) as f64;
-    if waits.len() < MIN_WAITS || queue < MIN_QUEUE {
+    let estimated = events.estimated_duration(RuntimeEventKind::Contention, &waits);
+    let queue = estimated.divided_by(events.profile.header().duration_ns.max(1) as f64);
+    let count = events.estimated_count(RuntimeEventKind::Contention, waits.len());
+    if count.number < MIN_WAITS || queue.number < MIN_QUEUE {
         return None;
     }
     let site = events.site(&waits);
     let owner = owner(events, &waits);
     let evidence = format!(
-        "{queue:.1} threads at a time wait for one lock{}, {} times for {} in all{}",
+        "{queue:.1} threads at a time wait for one lock{}, {count} times for {} in all{}",
         site.map(|site| format!(", most below {site}")).unwrap_or_default(),
-        waits.len(),
-        duration_text(total_ns),
+        estimated.duration_text(),
         owner.as_ref().map(|(_, owner)| format!("; {owner}")).unwrap_or_default(),
     );
     let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
     let facts = FindingFacts {
-        threads_at_a_time: Some(queue),
+        threads_at_a_time: Some(queue.number),
         cause_thread: owner.as_ref().and_then(|(tid, _)| u32::try_from(*tid).ok()),
         ..events.facts(RuntimeEventKind::Contention, &waits, site)
     };
-    let found = events.finding(FindingKind::LockContention, &evidence, remedy, total_ns, facts);
+    let found =
+        events.finding(FindingKind::LockContention, &evidence, remedy, estimated.number as u64, facts);
     Some(Found { owner: owner.map(|(_, text)| text), ..found.below(site) })
 }
 

@@ -2,6 +2,7 @@
 
 mod blocked_workers;
 mod collection_reasons;
+mod estimates;
 mod event_causes;
 mod exceptions;
 mod full_collections;

@@ -46,7 +46,7 @@ pub(super) fn find<'a>(events: &ProcessEvents<'a>, samples: &WaitSamples<'a>) ->
     };
     let evidence = format!(
         "the thread pool added workers {} times because {meaning}, from {from} to {to} workers{}",
-        starvations.len(),
+        events.estimated_count(RuntimeEventKind::PoolAdjustment, starvations.len()),
         site.map(|site| format!(
             "; meanwhile, {:.0} % of the time in which workers block is below {} ({})",
             site.percent, site.method, site.cause

@@ -1,8 +1,8 @@
 //! Findings of what runtimes reported, and runtime events that are no finding.
 
 use profiler_profile::{
-    Certainty, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, Header, ProcessId,
-    ProfileBuilder, RuntimeEvent, RuntimeEventKind, Sample, Share, StackId, ThreadState, Whole,
+    Certainty, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, Header, OmittedEvents,
+    ProcessId, ProfileBuilder, RuntimeEvent, RuntimeEventKind, Sample, Share, StackId, ThreadState, Whole,
 };
 
 use super::{
@@ -63,6 +63,19 @@ impl Runtime {
             name,
             stack,
             fields,
+        });
+    }
+
+    /// Adds events that the profile counts and does not have.
+    fn omit(&mut self, kind: RuntimeEventKind, count: u64, duration_ms: u64, is_lower_bound: bool) {
+        self.builder.add_omitted_events(OmittedEvents {
+            time_ns: 0,
+            process: self.process,
+            kind,
+            count,
+            duration_ns: duration_ms * NS_PER_MS,
+            longest_ns: if count > 0 { duration_ms * NS_PER_MS / count } else { 0 },
+            is_lower_bound,
         });
     }
 
@@ -178,6 +191,43 @@ fn exceptions_of_many_types_have_no_type_and_few_are_no_finding() {
     assert!(finding.evidence.ends_with("60 exceptions are thrown each second"), "{finding}");
     assert_eq!(exceptions(&[("A", 500)], 0).kinds(), [FindingKind::Exceptions]);
     assert_eq!(exceptions(&[("A", 499)], 0).kinds(), []);
+}
+
+#[test]
+fn rates_are_those_of_all_exceptions_and_bounds_where_the_runtime_dropped_some() {
+    let begin = |omitted, is_lower_bound| {
+        let mut runtime = exceptions(&[("System.FormatException", 1_000)], 0);
+        runtime.omit(RuntimeEventKind::Exception, omitted, 0, is_lower_bound);
+        let [finding] = &runtime.findings()[..] else { panic!("one finding") };
+        finding.evidence.split(" exceptions").next().unwrap().to_owned()
+    };
+    assert_eq!(begin(0, false), "100");
+    assert_eq!(begin(199_000, false), "20000");
+    assert_eq!(begin(199_000, true), "at least 20000");
+    let mut few = exceptions(&[("A", 90)], 0);
+    few.omit(RuntimeEventKind::Exception, 400, 0, false);
+    assert_eq!(few.kinds(), [], "49 each second");
+}
+
+#[test]
+fn pauses_and_waits_that_are_not_in_the_profile_count() {
+    let mut runtime = suspensions(20, 1, "SuspendForGC");
+    runtime.omit(RuntimeEventKind::Suspension, 1_000, 3_000, false);
+    let [finding] = &runtime.findings()[..] else { panic!("one finding") };
+    assert_eq!(finding.value, 3_020 * NS_PER_MS);
+    assert!(finding.evidence.contains(" for 30 % of the time; the longest pause takes 3 ms"), "{finding}");
+    let mut runtime = suspensions(20, 1, "SuspendForGC");
+    runtime.omit(RuntimeEventKind::Suspension, 1_000, 3_000, true);
+    let [finding] = &runtime.findings()[..] else { panic!("one finding") };
+    let expected = " for at least 30 % of the time; the longest pause takes at least 3 ms";
+    assert!(finding.evidence.contains(expected), "{finding}");
+
+    let mut runtime = waits(1, 100, 10, |_| 31);
+    add_waits(&mut runtime, 2, 100, 1, |_| 31);
+    runtime.omit(RuntimeEventKind::Contention, 1_800, 21_900, false);
+    let [finding] = &runtime.findings()[..] else { panic!("one finding") };
+    let expected = "about 2.1 threads at a time wait for one lock, most below Shop.Cart.Get, about 1000 times for about 20.9 s in all";
+    assert!(finding.evidence.starts_with(expected), "{finding}");
 }
 
 /// Waits of this length for a lock, each with its owner.

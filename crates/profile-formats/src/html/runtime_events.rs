@@ -6,15 +6,19 @@ use serde::Serialize;
 
 use super::{column, owner::Owners, side::Side, text::Texts};
 use crate::runtime_event;
-use profiler_profile::{Profile, RuntimeEvent, RuntimeEventKind, StackId};
+use profiler_profile::{EventTotals, Profile, RuntimeEvent, RuntimeEventKind, StackId};
 
 /// Columns with an entry for each event.
 #[derive(Serialize)]
 pub(super) struct RuntimeEvents {
     /// The names of the kinds, by their index.
     kinds: Vec<&'static str>,
-    /// The number of events of the profile. The page has at most [`MAX_EVENTS`] of them.
-    total: usize,
+    /// The number of events that happened. The profile has some of them where they were too many, and the page at most
+    /// [`MAX_EVENTS`].
+    total: u64,
+    /// Whether there were more than `total`: the runtime dropped some.
+    #[serde(skip_serializing_if = "is_false")]
+    is_lower_bound: bool,
     /// Nanoseconds since the previous event.
     #[serde(serialize_with = "column::numbers")]
     gap: Vec<u64>,
@@ -71,7 +75,8 @@ impl RuntimeEvents {
         let Side { number, profile } = side;
         let mut columns = Self {
             kinds: RuntimeEventKind::ALL.iter().map(|kind| kind.name()).collect(),
-            total: profile.runtime_events().len(),
+            total: totals(profile).map(|totals| totals.count).sum(),
+            is_lower_bound: totals(profile).any(|totals| totals.is_lower_bound),
             gap: Vec::new(),
             duration: Vec::new(),
             kind: Vec::new(),
@@ -97,6 +102,15 @@ impl RuntimeEvents {
         }
         (!events.is_empty()).then_some(columns)
     }
+}
+
+fn totals(profile: &Profile) -> impl Iterator<Item = EventTotals> {
+    RuntimeEventKind::ALL.iter().map(|kind| profile.runtime_event_totals(None, *kind))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The fields of an event, escaped: `Depth 0, Reason AllocSmall`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_dotnet_symbols::eventpipe::runtime_events::SERVER_PROVIDER;
-use profiler_profile::{FieldValue, Profile, RuntimeEvent, RuntimeEventKind};
+use profiler_profile::{FieldValue, Profile, RuntimeEvent, RuntimeEventKind, sum};
 use profiler_triggers::{Measure, Values};
 
 use crate::EventSet;
@@ -54,17 +54,23 @@ impl RuntimeValues {
     ) {
         self.update(interval, now_ns);
         let seconds = (interval.header().duration_ns as f64 / NS_PER_S).max(f64::MIN_POSITIVE);
-        let rate = |kind| events(interval, kind).count() as f64 / seconds;
-        let pauses = || collection_pauses(interval).map(|pause_ns| pause_ns as f64 / NS_PER_S);
+        let rate = |kind| interval.runtime_event_totals(None, kind).count as f64 / seconds;
+        let adjustments = OfAll::of(interval, RuntimeEventKind::PoolAdjustment);
+        let requests = OfAll::of(interval, RuntimeEventKind::Request);
+        let pauses = CollectionPauses::of(interval);
         for measure in measures {
             let value = match measure {
-                Measure::GcPause => Some(pauses().fold(0.0, f64::max)),
-                Measure::GcShare => Some((pauses().sum::<f64>() / seconds).min(1.0)),
+                Measure::GcPause => Some(pauses.longest_ns / NS_PER_S),
+                Measure::GcShare => Some((pauses.sum_ns / NS_PER_S / seconds).min(1.0)),
                 Measure::Heap => self.heap_bytes,
                 Measure::Exceptions => Some(rate(RuntimeEventKind::Exception)),
                 Measure::Contention => Some(rate(RuntimeEventKind::Contention)),
-                Measure::PoolStarvation => Some(starvations(interval) as f64 / seconds),
-                Measure::Requests => Some(served_requests(interval).count() as f64 / seconds),
+                Measure::PoolStarvation => {
+                    Some(starvations(interval) as f64 * adjustments.per_kept / seconds)
+                }
+                Measure::Requests => {
+                    Some(served_requests(interval).count() as f64 * requests.per_kept / seconds)
+                }
                 Measure::RequestTimeP99 => percentile_99(served_requests(interval)),
                 Measure::PoolQueue => self.counter("threadpool-queue-length", now_ns),
                 Measure::Counter { name } => self.counter(name, now_ns),
@@ -102,11 +108,40 @@ fn events(interval: &Profile, kind: RuntimeEventKind) -> impl Iterator<Item = &R
     interval.runtime_events().iter().filter(move |event| event.kind == kind)
 }
 
+/// How many events of a kind happened for each that the profile has.
+struct OfAll {
+    per_kept: f64,
+}
+
+impl OfAll {
+    fn of(interval: &Profile, kind: RuntimeEventKind) -> Self {
+        let totals = interval.runtime_event_totals(None, kind);
+        Self { per_kept: totals.count as f64 / totals.kept.max(1) as f64 }
+    }
+}
+
 /// The times for which collections suspended all threads, nanoseconds.
-fn collection_pauses(interval: &Profile) -> impl Iterator<Item = u64> {
-    let is_of_collection =
-        |event: &&RuntimeEvent| text(interval, event, "Reason").starts_with("SuspendForGC");
-    events(interval, RuntimeEventKind::Suspension).filter(is_of_collection).map(|event| event.duration_ns)
+struct CollectionPauses {
+    sum_ns: f64,
+    longest_ns: f64,
+}
+
+impl CollectionPauses {
+    /// Those that the profile does not have are for collections as are those that it has.
+    fn of(interval: &Profile) -> Self {
+        let is_of_collection =
+            |event: &&RuntimeEvent| text(interval, event, "Reason").starts_with("SuspendForGC");
+        let all = || events(interval, RuntimeEventKind::Suspension);
+        let pauses_ns = || all().filter(is_of_collection).map(|event| event.duration_ns);
+        let totals = interval.runtime_event_totals(None, RuntimeEventKind::Suspension);
+        let (kept_ns, all_kept_ns) = (sum::of(pauses_ns()), sum::of(all().map(|event| event.duration_ns)));
+        let omitted_ns = totals.duration_ns.saturating_sub(all_kept_ns) as f64;
+        let share = if all_kept_ns == 0 { 0.0 } else { kept_ns as f64 / all_kept_ns as f64 };
+        let are_all_of_collections = pauses_ns().count() as u64 == totals.kept;
+        let longest_ns = pauses_ns().max().unwrap_or_default();
+        let longest_ns = if are_all_of_collections { totals.longest_ns } else { longest_ns };
+        Self { sum_ns: kept_ns as f64 + omitted_ns * share, longest_ns: longest_ns as f64 }
+    }
 }
 
 /// How often the pool got workers because those that it had did not proceed.
@@ -146,7 +181,7 @@ fn number(value: FieldValue) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{EventField, Header, ProfileBuilder};
+    use profiler_profile::{EventField, Header, OmittedEvents, ProcessId, ProfileBuilder, test_profile};
 
     use super::*;
 
@@ -165,6 +200,10 @@ mod tests {
     }
 
     fn interval_of(name: &str, described: &[Described<'_>]) -> Profile {
+        interval_with(name, described, &[])
+    }
+
+    fn interval_with(name: &str, described: &[Described<'_>], omitted: &[OmittedEvents]) -> Profile {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(7, "app");
         for (kind, milliseconds, fields) in described {
@@ -177,17 +216,11 @@ mod tests {
             });
             let fields = fields.collect();
             let name = builder.string(name);
-            builder.add_runtime_event(RuntimeEvent {
-                time_ns: 0,
-                duration_ns: milliseconds * 1_000_000,
-                process,
-                thread: None,
-                kind: *kind,
-                name,
-                stack: None,
-                fields,
-            });
+            let event = test_profile::runtime_event(&mut builder, process, *kind);
+            let duration_ns = milliseconds * 1_000_000;
+            builder.add_runtime_event(RuntimeEvent { duration_ns, name, fields, ..event });
         }
+        omitted.iter().for_each(|omitted| builder.add_omitted_events(*omitted));
         builder.finish(Header { duration_ns: 500_000_000, ..Header::default() })
     }
 
@@ -227,6 +260,30 @@ mod tests {
         ];
         let read = values(&mut RuntimeValues::default(), 1, &interval, &measures);
         assert_eq!(read, [Some(0.15), Some(0.4), Some(123.0), Some(2.0), Some(0.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn events_that_the_profile_does_not_have_count() {
+        let [for_gc, starved] =
+            ["SuspendForGC", "Starvation"].map(|reason| [("Reason", Value::Text(reason))]);
+        let described: [Described<'_>; 3] = [
+            (RuntimeEventKind::Suspension, 50, &for_gc),
+            (RuntimeEventKind::Exception, 0, &[]),
+            (RuntimeEventKind::PoolAdjustment, 0, &starved),
+        ];
+        let omitted = described.map(|(kind, ..)| OmittedEvents {
+            time_ns: 0,
+            process: ProcessId::from_index(0),
+            kind,
+            count: 9,
+            duration_ns: 200_000_000,
+            longest_ns: 80_000_000,
+            is_lower_bound: false,
+        });
+        let interval = interval_with("Provider/Event", &described, &omitted);
+        let measures = [Measure::GcPause, Measure::GcShare, Measure::Exceptions, Measure::PoolStarvation];
+        let read = values(&mut RuntimeValues::default(), 1, &interval, &measures);
+        assert_eq!(read, [Some(0.08), Some(0.5), Some(20.0), Some(20.0)]);
     }
 
     #[test]
