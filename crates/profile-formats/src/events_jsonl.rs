@@ -9,16 +9,46 @@ use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use crate::{label, runtime_event};
-use profiler_profile::{FieldValue, Profile, RuntimeEvent, StackId};
+use profiler_profile::{EventTotals, FieldValue, Profile, RuntimeEvent, StackId};
 
-/// Writes the runtime events of the profile.
+/// Writes the runtime events of the profile, and a line with the totals of each process and kind whose events it does not all have.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     for event in profile.runtime_events() {
         serde_json::to_writer(&mut to, &Line::of(profile, event))?;
         to.write_all(b"\n")?;
     }
+    for omitted in omitted(profile) {
+        serde_json::to_writer(&mut to, &omitted)?;
+        to.write_all(b"\n")?;
+    }
     to.flush()
+}
+
+/// The last lines: how many events of a kind happened where the profile does not have all.
+#[derive(Serialize)]
+struct Omitted {
+    pid: u32,
+    kind: &'static str,
+    /// How many events happened.
+    total: u64,
+    /// How many of them are lines.
+    kept: u64,
+    /// Whether there were more than `total`.
+    is_lower_bound: bool,
+}
+
+fn omitted(profile: &Profile) -> Vec<Omitted> {
+    let mut kinds: Vec<_> =
+        profile.omitted_events().iter().map(|omitted| (omitted.process, omitted.kind)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let totals = kinds.into_iter().map(|(process, kind)| {
+        let EventTotals { count, kept, is_lower_bound, .. } =
+            profile.runtime_event_totals(Some(process), kind);
+        Omitted { pid: profile.process(process).pid, kind: kind.name(), total: count, kept, is_lower_bound }
+    });
+    totals.collect()
 }
 
 #[derive(Serialize)]
@@ -178,9 +208,20 @@ mod tests {
     fn every_event_of_random_profiles_is_a_line() {
         for seed in 0..30 {
             let profile = test_profile::random(seed);
-            let lines = lines(&profile);
+            let mut lines = lines(&profile);
+            let totals = lines.split_off(profile.runtime_events().len());
+            assert_eq!(totals.is_empty(), profile.omitted_events().is_empty());
+            let counts = |kind: &str| -> u64 {
+                totals
+                    .iter()
+                    .filter(|line| line["kind"] == kind)
+                    .map(|line| line["total"].as_u64().unwrap())
+                    .sum()
+            };
+            for omitted in profile.omitted_events() {
+                assert!(counts(omitted.kind.name()) >= omitted.count, "{totals:?}");
+            }
             let times: Vec<_> = lines.iter().map(|line| line["time_ns"].as_u64().unwrap()).collect();
-            assert_eq!(lines.len(), profile.runtime_events().len());
             assert!(times.is_sorted(), "{times:?}");
         }
     }

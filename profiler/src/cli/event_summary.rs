@@ -87,7 +87,7 @@ fn milliseconds(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{EventField, Header, OmittedEvents, ProcessId, ProfileBuilder, test_profile};
+    use profiler_profile::{EventField, Header, OmittedEvents, ProfileBuilder, test_profile};
 
     use super::*;
 
@@ -138,7 +138,6 @@ mod tests {
         }
         for &(kind, count, duration_ns, is_lower_bound) in omitted {
             let (time_ns, longest_ns) = (0, duration_ns);
-            let process = ProcessId::from_index(0);
             builder.add_omitted_events(OmittedEvents {
                 time_ns,
                 process,

@@ -68,14 +68,12 @@ fn a_storm_of_exceptions_has_the_number_that_the_program_threw() {
 }
 
 #[test]
-fn a_storm_of_collections_has_their_number_and_no_pause_longer_than_a_collection() {
+fn a_storm_of_collections_has_the_number_that_the_program_made() {
     let Some(_lock) = run_beside_others() else { return };
     for program in PROGRAMS {
         let (profile, storm) = profile_of_storm(program, "storm-collections");
         assert_total(&profile, RuntimeEventKind::GarbageCollection, storm.collections, program);
         let suspensions = profile.runtime_event_totals(None, RuntimeEventKind::Suspension);
         assert!(suspensions.duration_ns <= profile.header().duration_ns, "{program}: {suspensions:?}");
-        let finding = profile.findings().iter().find(|finding| finding.kind == FindingKind::GcPauses);
-        println!("{program}: {finding:?}");
     }
 }

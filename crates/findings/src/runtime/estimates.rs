@@ -1,4 +1,4 @@
-//! Numbers and durations of runtime events of which a profile has a part.
+//! Numbers and durations of runtime events where a profile has a part of the events.
 
 use std::fmt;
 
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(text(10, 10, 1_000, true), "at least 1000");
         assert_eq!(text(3, 10, 1_000, false), "about 300");
         assert_eq!(text(3, 10, 1_000, true), "at least about 300");
-        assert_eq!(text(0, 0, 5, false), "5", "no one of them was kept");
+        assert_eq!(text(0, 0, 5, false), "5", "all are omitted");
         let estimate = Estimate::new(3, 10, 1_000, totals(false)).divided_by(7.0);
         assert_eq!(format!("{estimate:.1}"), "about 42.9");
         let long = Estimate::new(1, 1, 3_000_000_000, totals(true));

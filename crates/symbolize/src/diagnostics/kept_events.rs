@@ -132,7 +132,7 @@ impl KeptEvents {
         }
     }
 
-    /// Removes the events that have ended by a time and returns them. The next interval has room for as many.
+    /// Removes the events that have ended by a time and returns them. The next interval can have as many.
     pub(super) fn take_ended(&mut self, end_ns: u64) -> Vec<TimedEvent> {
         let ended = self.remove(|kept| kept.event.end_ns() <= end_ns).collect();
         self.level = 0;

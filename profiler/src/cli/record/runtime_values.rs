@@ -181,7 +181,7 @@ fn number(value: FieldValue) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{EventField, Header, OmittedEvents, ProcessId, ProfileBuilder, test_profile};
+    use profiler_profile::{EventField, Header, OmittedEvents, ProfileBuilder, test_profile};
 
     use super::*;
 
@@ -203,7 +203,7 @@ mod tests {
         interval_with(name, described, &[])
     }
 
-    fn interval_with(name: &str, described: &[Described<'_>], omitted: &[OmittedEvents]) -> Profile {
+    fn interval_with(name: &str, described: &[Described<'_>], omitted: &[RuntimeEventKind]) -> Profile {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(7, "app");
         for (kind, milliseconds, fields) in described {
@@ -220,7 +220,17 @@ mod tests {
             let duration_ns = milliseconds * 1_000_000;
             builder.add_runtime_event(RuntimeEvent { duration_ns, name, fields, ..event });
         }
-        omitted.iter().for_each(|omitted| builder.add_omitted_events(*omitted));
+        for kind in omitted {
+            builder.add_omitted_events(OmittedEvents {
+                time_ns: 0,
+                process,
+                kind: *kind,
+                count: 9,
+                duration_ns: 200_000_000,
+                longest_ns: 80_000_000,
+                is_lower_bound: false,
+            });
+        }
         builder.finish(Header { duration_ns: 500_000_000, ..Header::default() })
     }
 
@@ -271,16 +281,8 @@ mod tests {
             (RuntimeEventKind::Exception, 0, &[]),
             (RuntimeEventKind::PoolAdjustment, 0, &starved),
         ];
-        let omitted = described.map(|(kind, ..)| OmittedEvents {
-            time_ns: 0,
-            process: ProcessId::from_index(0),
-            kind,
-            count: 9,
-            duration_ns: 200_000_000,
-            longest_ns: 80_000_000,
-            is_lower_bound: false,
-        });
-        let interval = interval_with("Provider/Event", &described, &omitted);
+        let kinds = described.map(|(kind, ..)| kind);
+        let interval = interval_with("Provider/Event", &described, &kinds);
         let measures = [Measure::GcPause, Measure::GcShare, Measure::Exceptions, Measure::PoolStarvation];
         let read = values(&mut RuntimeValues::default(), 1, &interval, &measures);
         assert_eq!(read, [Some(0.08), Some(0.5), Some(20.0), Some(20.0)]);

@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(threads, [Some((5, "worker")), Some((6, "app")), None]);
             assert_eq!(profile.processes().len(), 1);
             let totals =
-                profile.runtime_event_totals(Some(ProcessId::from_index(0)), RuntimeEventKind::Contention);
+                profile.runtime_event_totals(profile.process_ids().next(), RuntimeEventKind::Contention);
             assert_eq!((totals.count, totals.kept), (21, 3));
             let times: Vec<_> = profile.omitted_events().iter().map(|omitted| omitted.time_ns).collect();
             assert_eq!(times, [0, 600], "a part can begin before the interval");

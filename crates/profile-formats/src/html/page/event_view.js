@@ -25,7 +25,7 @@ class EventView {
 
   /** Shows the events of the range that contain all words of the filter. */
   show() {
-    const { start, duration, count, total } = this.profile.runtimeEvents;
+    const { start, duration, count, total, isLowerBound } = this.profile.runtimeEvents;
     const { from, to } = this.range;
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = [];
@@ -34,7 +34,8 @@ class EventView {
       if (isInRange && words.every((word) => this.getRowText(event).includes(word))) found.push(event);
     }
     this.table.show(found);
-    const of = found.length < total ? ` of ${NUMBER_FORMAT.format(total)}` : "";
+    const bound = isLowerBound ? "at least " : "";
+    const of = found.length < total || isLowerBound ? ` of ${bound}${NUMBER_FORMAT.format(total)}` : "";
     getElement("event-count").textContent = `${NUMBER_FORMAT.format(found.length)}${of} events`;
   }
 

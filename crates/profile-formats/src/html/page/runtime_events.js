@@ -10,7 +10,8 @@ const MARKS = { exception: "exception", "lock contention": "contention" };
  * Runtime events in time order. Times are nanoseconds.
  * @typedef {object} RuntimeEvents
  * @property {number} count
- * @property {number} total the number of events of the profile, which can be more than `count`
+ * @property {number} total the number of events that happened, which can be more than `count`
+ * @property {boolean} isLowerBound whether there were more than `total`
  * @property {string[]} kinds the names of the kinds, by their index
  * @property {Uint8Array} kind
  * @property {Float64Array} start
@@ -36,6 +37,7 @@ function readRuntimeEvents(json, { threads, processes, strings }) {
   return {
     count: start.length,
     total: json.total,
+    isLowerBound: json.is_lower_bound ?? false,
     kinds: json.kinds,
     kind: readColumn(json.kind, Uint8Array),
     start,
