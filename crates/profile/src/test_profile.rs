@@ -197,7 +197,7 @@ fn add_findings(profile: &mut Profile, draw: &mut Draw) {
     }
 }
 
-/// Facts of which each field can be absent.
+/// Facts in which each optional field can be absent.
 fn facts(draw: &mut Draw) -> FindingFacts {
     let mut ids = Vec::new();
     ids.resize_with(draw.below(3) as usize, || draw.below(1 << 22) as u32);

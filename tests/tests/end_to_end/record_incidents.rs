@@ -4,7 +4,7 @@ use std::{fs::File, path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{FindingKind, Sample, ThreadState},
+    profile::{Finding, FindingKind, Sample, ThreadState},
 };
 use profiler_tests::{
     Recorder, Workload, aspnet, measure_alone, run_beside_others, wait_until, workload_path,
@@ -29,9 +29,14 @@ fn read(directory: &Path) -> Profile {
     Profile::read(File::open(directory.join("trap-1.profile")).unwrap()).unwrap()
 }
 
-fn finding(profile: &Profile, kind: FindingKind) -> String {
+fn finding(profile: &Profile, kind: FindingKind) -> &Finding {
     let found = profile.findings().iter().find(|finding| finding.kind == kind);
-    found.unwrap_or_else(|| panic!("{kind:?} is not among {:?}", profile.findings())).to_string()
+    found.unwrap_or_else(|| panic!("{kind:?} is not among {:?}", profile.findings()))
+}
+
+/// The method that a finding names.
+fn method(finding: &Finding) -> Option<&str> {
+    finding.facts.place.as_ref().map(|place| place.method.as_str())
 }
 
 /// Whether a frame of the sample's stack has a name with this text.
@@ -52,9 +57,10 @@ fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
     wait_until("CPU time", || (workload.cpu_time_of_threads() >= end).then_some(()));
     workload.write_line("");
     let profile = end_recorder(recorder, directory.path());
-    let text = finding(&profile, FindingKind::Deadlock);
-    assert!(text.contains("4 threads wait for locks in transfer, and none gets one in the last "), "{text}");
+    let deadlock = finding(&profile, FindingKind::Deadlock);
+    assert_eq!((method(deadlock), deadlock.facts.threads), (Some("transfer"), Some(4)), "{deadlock:?}");
     let since_ns = profile.header().incident.as_ref().unwrap().since_ns;
+    assert!(deadlock.facts.selection.begin_ns >= since_ns, "{deadlock:?}");
     let on_cpu = |is_shown: &dyn Fn(u64) -> bool| {
         let is_transfer = |sample: &&Sample| has_function(&profile, sample, "transfer");
         let samples = profile.samples().iter().filter(is_transfer).filter(|sample| is_shown(sample.time_ns));
@@ -100,8 +106,9 @@ mod measured {
         busy.end();
         let _blocked = aspnet::load(&port, 200, &["/wait"]);
         let profile = end_recorder(recorder, directory.path());
-        let text = finding(&profile, FindingKind::PoolStarvation);
-        assert!(text.contains("Workload.Routes.Wait"), "{text}");
+        let starvation = finding(&profile, FindingKind::PoolStarvation);
+        let method = method(starvation).unwrap_or_default();
+        assert!(method.contains("Workload.Routes.Wait"), "{starvation:?}");
         let incident = profile.header().incident.as_ref().unwrap();
         let has = |name: &str, is_shown: &dyn Fn(u64) -> bool| {
             let mut shown = profile.samples().iter().filter(|sample| is_shown(sample.time_ns));

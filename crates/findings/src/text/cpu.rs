@@ -2,7 +2,7 @@
 
 use profiler_profile::FindingFacts;
 
-use super::{method_after, percent};
+use super::{method_after, percent, share};
 use crate::cpu_rules::CpuRule;
 
 /// CPU time of a rule, and its cause.
@@ -38,7 +38,7 @@ impl CpuProblem<'_> {
                 None => below,
             },
         };
-        format!("{:.0} % of the CPU time {}{details}", percent(facts), self.rule.activity)
+        format!("{} {}{details}", share(facts), self.rule.activity)
     }
 
     pub(super) fn remedy(&self) -> &'static str {

@@ -112,6 +112,11 @@ fn percent(facts: &FindingFacts) -> f64 {
     facts.share.map_or(0.0, |share| share.percent)
 }
 
+/// The share and its whole: `98 % of the time of threads with work`; empty without a share.
+fn share(facts: &FindingFacts) -> String {
+    facts.share.map(|share| format!("{:.0} % of {}", share.percent, share.of)).unwrap_or_default()
+}
+
 /// The method of the place behind these words; empty without a place.
 fn method_after(words: &str, facts: &FindingFacts) -> String {
     facts.place.as_ref().map(|place| format!("{words}{place}")).unwrap_or_default()

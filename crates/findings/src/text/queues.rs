@@ -2,7 +2,7 @@
 
 use profiler_profile::{FindingFacts, FindingKind};
 
-use super::{at_a_time, method_after, percent, threads};
+use super::{at_a_time, method_after, share, threads};
 
 /// What threads queue for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub(crate) enum Queue {
     /// Locks on rows or tables.
     Transactions,
     Connections,
-    Room,
+    /// Room in a full queue.
+    FullQueue,
     /// Room in the queue of the console logger of .NET.
     ConsoleLogger,
     /// The commit of another thread.
@@ -31,7 +32,7 @@ impl Queue {
                 FindingKind::LockConvoy
             }
             Self::Connections => FindingKind::ConnectionLimit,
-            Self::Room | Self::ConsoleLogger => FindingKind::FullQueue,
+            Self::FullQueue | Self::ConsoleLogger => FindingKind::FullQueue,
             Self::GroupCommit => FindingKind::Disk,
         }
     }
@@ -59,7 +60,7 @@ impl Queue {
                 "wait for a connection, as all that the limit of their pool allows are in use".to_owned(),
                 below(", most below "),
             ),
-            Self::Room => ("wait for room in a full queue".to_owned(), below(", most below ")),
+            Self::FullQueue => ("wait for room in a full queue".to_owned(), below(", most below ")),
             Self::ConsoleLogger => (
                 "wait for room in the queue of the console logger, which one thread writes to the standard output"
                     .to_owned(),
@@ -71,10 +72,10 @@ impl Queue {
             ),
         };
         format!(
-            "{:.1} of {} threads at a time {waits} ({:.0} % of the time of threads with work){end}",
+            "{:.1} of {} threads at a time {waits} ({}){end}",
             at_a_time(facts),
             threads(facts),
-            percent(facts)
+            share(facts)
         )
     }
 
@@ -88,7 +89,7 @@ impl Queue {
             Self::Connections => {
                 "raise the limit, as MaxConnectionsPerServer or Max Pool Size, or hold connections for a shorter time"
             }
-            Self::Room => "take more from the queue at a time, by more or faster consumers",
+            Self::FullQueue => "take more from the queue at a time, by more or faster consumers",
             Self::ConsoleLogger => "log less, or read the standard output faster",
             Self::GroupCommit => "commit less often, or use a disk that synchronizes faster",
         }

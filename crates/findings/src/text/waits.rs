@@ -2,17 +2,17 @@
 
 use profiler_profile::FindingFacts;
 
-use super::{at_a_time, method_after, percent, threads};
+use super::{at_a_time, method_after, share, threads};
 
 pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String, String) {
     let evidence = format!(
-        "{} suspended for garbage collections in {:.0} % of the time of threads with work",
+        "{} suspended for garbage collections in {}",
         if threads(facts) == 1 {
             "1 thread is".to_owned()
         } else {
             format!("{} threads are", threads(facts))
         },
-        percent(facts)
+        share(facts)
     );
     let remedy = if is_requested {
         "do not call GC.Collect: the runtime collects when it has to"
@@ -24,11 +24,11 @@ pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String
 
 pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (String, String) {
     let evidence = format!(
-        "{:.1} of {} threads at a time wait for sockets{} ({:.0} % of the time of threads with work)",
+        "{:.1} of {} threads at a time wait for sockets{} ({})",
         at_a_time(facts),
         threads(facts),
         method_after(" below ", facts),
-        percent(facts)
+        share(facts)
     );
     let remedy = if is_at_client {
         "examine the service that it calls, and call it asynchronously"
@@ -39,28 +39,24 @@ pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (Stri
 }
 
 pub(super) fn run_queue(facts: &FindingFacts) -> (String, String) {
-    let evidence = format!(
-        "{:.1} threads at a time wait for a CPU, {:.0} % of the time in which they could run",
-        at_a_time(facts),
-        percent(facts)
-    );
+    let evidence = format!("{:.1} threads at a time wait for a CPU, {}", at_a_time(facts), share(facts));
     (evidence, "run fewer threads, or move other load away".to_owned())
 }
 
 pub(super) fn cpu_quota(facts: &FindingFacts) -> (String, String) {
     let evidence = format!(
-        "{:.1} threads at a time are throttled by the CPU quota of their cgroup, {:.0} % of the time in which they could run",
+        "{:.1} threads at a time are throttled by the CPU quota of their cgroup, {}",
         at_a_time(facts),
-        percent(facts)
+        share(facts)
     );
     (evidence, "raise the CPU limit of the container, or run fewer threads".to_owned())
 }
 
 pub(super) fn disk(facts: &FindingFacts) -> (String, String) {
     let evidence = format!(
-        "{:.1} threads at a time wait for files ({:.0} % of the time of threads with work){}",
+        "{:.1} threads at a time wait for files ({}){}",
         at_a_time(facts),
-        percent(facts),
+        share(facts),
         method_after(", most below ", facts)
     );
     (evidence, "write and synchronize less often, read ahead, or use a faster disk".to_owned())

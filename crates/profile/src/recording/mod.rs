@@ -26,11 +26,11 @@
 //! | 17 lock owners | time, owner (a thread), lock, managed id of the owner, waiters |
 //! | 19 finding facts | in the order of the findings; see below |
 //!
-//! The facts of a finding are these fields, of which an optional one is 0, or 1 and its value: count and ids of processes;
-//! optional threads; optional threads at a time, as the bits of an IEEE 754 number of 64 bits; optional whole and percent, such a
-//! number; optional method and optional file and line; optional thread of the cause; optional begin; 0 for proven, or the proof of
-//! what is likely; begin and end of the selection, count and ids of its threads, optional kind of its runtime events, optional
-//! text of its search. Without this section, as in recordings of earlier versions, findings have no facts.
+//! The facts of a finding are these fields. An optional field is 0, or 1 and its value; a real number is the bits of an IEEE 754
+//! number of 64 bits. Count and ids of processes; optional threads; optional threads at a time (real); optional whole and percent
+//! (real); optional method and optional file and line; optional thread of the cause; optional begin; 0 for proven, or the proof of
+//! what is likely; begin and end of the selection, count and ids of its threads, kind of its runtime events or 0, optional text
+//! of its search. Without this section, as in recordings of earlier versions, findings have no facts.
 //!
 //! A section of kinds 3 to 8, 11 to 17 and 19 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
