@@ -131,6 +131,6 @@ fn full_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     let of_console = samples.value(|sample, cause| {
         cause == Some(WaitCause::FullQueue) && samples.marks.console_loggers.contains(sample)
     });
-    let queue = if 2 * of_console > crowd.value { Queue::ConsoleLogger } else { Queue::FullQueue };
+    let queue = if 2 * of_console > crowd.value { Queue::ConsoleLogger } else { Queue::Capacity };
     crowd.finding(samples, queue, MIN_QUEUE_PERCENT)
 }

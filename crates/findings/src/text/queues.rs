@@ -18,7 +18,7 @@ pub(crate) enum Queue {
     Transactions,
     Connections,
     /// Room in a full queue.
-    FullQueue,
+    Capacity,
     /// Room in the queue of the console logger of .NET.
     ConsoleLogger,
     /// The commit of another thread.
@@ -32,7 +32,7 @@ impl Queue {
                 FindingKind::LockConvoy
             }
             Self::Connections => FindingKind::ConnectionLimit,
-            Self::FullQueue | Self::ConsoleLogger => FindingKind::FullQueue,
+            Self::Capacity | Self::ConsoleLogger => FindingKind::FullQueue,
             Self::GroupCommit => FindingKind::Disk,
         }
     }
@@ -60,7 +60,7 @@ impl Queue {
                 "wait for a connection, as all that the limit of their pool allows are in use".to_owned(),
                 below(", most below "),
             ),
-            Self::FullQueue => ("wait for room in a full queue".to_owned(), below(", most below ")),
+            Self::Capacity => ("wait for room in a full queue".to_owned(), below(", most below ")),
             Self::ConsoleLogger => (
                 "wait for room in the queue of the console logger, which one thread writes to the standard output"
                     .to_owned(),
@@ -89,7 +89,7 @@ impl Queue {
             Self::Connections => {
                 "raise the limit, as MaxConnectionsPerServer or Max Pool Size, or hold connections for a shorter time"
             }
-            Self::FullQueue => "take more from the queue at a time, by more or faster consumers",
+            Self::Capacity => "take more from the queue at a time, by more or faster consumers",
             Self::ConsoleLogger => "log less, or read the standard output faster",
             Self::GroupCommit => "commit less often, or use a disk that synchronizes faster",
         }
