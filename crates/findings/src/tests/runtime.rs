@@ -74,7 +74,7 @@ impl Runtime {
             kind,
             count,
             duration_ns: duration_ms * NS_PER_MS,
-            longest_ns: if count > 0 { duration_ms * NS_PER_MS / count } else { 0 },
+            longest_ns: (duration_ms * NS_PER_MS).checked_div(count).unwrap_or_default(),
             is_lower_bound,
         });
     }
