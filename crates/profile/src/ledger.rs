@@ -27,6 +27,8 @@ pub enum Loss {
     MissedSwitch,
     /// The event occurred while its program handled another occurrence on the CPU.
     Nested,
+    /// The sample waited for symbolization while the profiler's own memory exceeded its limit.
+    MemoryLimit,
 }
 
 impl Loss {
@@ -41,6 +43,7 @@ impl Loss {
         Self::TooManyThreads,
         Self::MissedSwitch,
         Self::Nested,
+        Self::MemoryLimit,
     ];
 }
 
@@ -56,6 +59,7 @@ impl fmt::Display for Loss {
             Self::TooManyThreads => "too many waiting threads",
             Self::MissedSwitch => "end of a wait not reported by the kernel",
             Self::Nested => "event within the handling of another one",
+            Self::MemoryLimit => "memory limit of the agent",
         })
     }
 }

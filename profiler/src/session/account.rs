@@ -10,6 +10,8 @@ use crate::sampler::{Batch, KernelCounts, TimerCounts};
 #[derive(Debug, Default)]
 pub(super) struct IntervalLosses {
     pub(super) missing_stacks: Counts,
+    /// Samples that waited too long while memory was short.
+    pub(super) shed_samples: Counts,
     pub(super) undecodable: u64,
     pub(super) lost_events: u64,
     pub(super) late_events: u64,
@@ -70,6 +72,7 @@ impl Account {
                 (Loss::RingBufferFull, self.since(|counts| counts.lost_ring_buffer)),
                 (Loss::NoThreadId, self.since(|counts| counts.lost_thread_id)),
                 (Loss::MissingStack, self.losses.missing_stacks.cpu),
+                (Loss::MemoryLimit, self.losses.shed_samples.cpu),
                 (Loss::Undecodable, self.losses.undecodable),
             ],
         );
@@ -86,6 +89,7 @@ impl Account {
                 (Loss::RingBufferFull, self.since(|counts| counts.wall.lost_ring_buffer)),
                 (Loss::TooManyThreads, self.since(|counts| counts.wall.lost_thread)),
                 (Loss::MissingStack, self.losses.missing_stacks.wall),
+                (Loss::MemoryLimit, self.losses.shed_samples.wall),
             ],
         );
         event.due += self.since(|counts| counts.wall.ticks);
@@ -99,6 +103,7 @@ impl Account {
                 (Loss::TooManyThreads, self.since(|counts| counts.off_cpu.lost_thread)),
                 (Loss::MissedSwitch, self.since(|counts| counts.off_cpu.lost_switch)),
                 (Loss::MissingStack, self.losses.missing_stacks.off_cpu),
+                (Loss::MemoryLimit, self.losses.shed_samples.off_cpu),
             ],
         );
         event.due = self.since(|counts| counts.off_cpu.due);
@@ -116,6 +121,7 @@ impl Account {
                 (Loss::NoThreadId, since(|counts| counts.lost_thread_id)),
                 (Loss::Nested, since(|counts| counts.lost_nested)),
                 (Loss::MissingStack, self.losses.missing_stacks.events[index]),
+                (Loss::MemoryLimit, self.losses.shed_samples.events[index]),
             ],
         );
         event.due = since(|counts| counts.due);

@@ -12,7 +12,8 @@ use profiler_symbolize::symbol_server::SymbolServers;
 
 use super::{
     Session, Shared,
-    pipeline::{Interval, Pipeline},
+    interval::Interval,
+    pipeline::Pipeline,
     polling_interval::PollingInterval,
     reader::Reader,
     sample_events::Sampled,

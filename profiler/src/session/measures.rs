@@ -67,11 +67,7 @@ mod tests {
     use super::*;
     use crate::{
         sampler::{Batch, Comm, KernelCounts, Origin, RawSample},
-        session::{
-            Adjustment,
-            pipeline::{Interval, Pipeline},
-            test_symbolizer::symbolizer,
-        },
+        session::{Adjustment, interval::Interval, pipeline::Pipeline, test_symbolizer::symbolizer},
     };
 
     #[test]

@@ -5,7 +5,9 @@ mod after_target;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
+mod interval;
 mod measures;
+mod memory_shortage;
 mod named_process;
 mod pipeline;
 mod poll;
@@ -41,6 +43,7 @@ use profiler_profile::{Cost, Header, Profile};
 use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
+pub(crate) use self::memory_shortage::MemoryShortage;
 pub(crate) use self::start::{Settings, start};
 #[cfg(feature = "cli")]
 pub(crate) use self::target::MeasuredTarget;
@@ -104,6 +107,7 @@ struct Shared {
     exhausted: AtomicBool,
     samples: AtomicU64,
     lost: AtomicU64,
+    memory_shortage: MemoryShortage,
     /// The deadline of operations of the pipeline that a target can block.
     pipeline_deadline: Deadline,
     /// The first error of a thread.
@@ -325,6 +329,12 @@ impl Session {
         self.adjustment.evicts_stacks = true;
     }
 
+    /// The flag by which another thread makes this session use less memory.
+    #[cfg(feature = "cli")]
+    pub(crate) fn memory_shortage(&self) -> MemoryShortage {
+        self.shared.memory_shortage.clone()
+    }
+
     /// Whether the target, or the command that was started, has exited. From then on
     /// [`take_profile`](Self::take_profile) returns at once.
     #[must_use]
@@ -457,6 +467,7 @@ impl Shared {
             exhausted: AtomicBool::new(false),
             samples: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            memory_shortage: MemoryShortage::default(),
             pipeline_deadline: Deadline::default(),
             failure: Mutex::new(None),
         })

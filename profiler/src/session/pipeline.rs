@@ -9,10 +9,11 @@ use profiler_profile::{Header, Profile};
 use profiler_symbolize::{ProcessEvents, Symbolizer};
 
 use super::{
-    Adjustment,
     account::{Account, IntervalLosses},
     after_target,
+    interval::Interval,
     measures::MeasuredEvents,
+    memory_shortage::MemoryShortage,
     poll::Poll,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
@@ -67,6 +68,7 @@ pub(super) struct Pipeline {
     represented_ticks: u64,
     #[cfg(feature = "capture")]
     recorder: Option<Recorder>,
+    memory_shortage: MemoryShortage,
     losses: IntervalLosses,
     /// The zero of the times in the current profile, `CLOCK_MONOTONIC` nanoseconds.
     interval_started_ns: u64,
@@ -85,22 +87,6 @@ struct ReceivedSample {
     stacks: SampleStacks,
     /// Those of the thread that ended the wait.
     waker_stacks: Option<SampleStacks>,
-}
-
-/// The interval that a profile covers.
-#[derive(Clone, Debug)]
-pub(super) struct Interval {
-    pub(super) header: Header,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub(super) ended_ns: u64,
-    /// The target ticks that were counted before the last batch was read.
-    pub(super) ticks_before: u64,
-    /// The counters after it.
-    pub(super) counts: KernelCounts,
-    /// What changes at its end.
-    pub(super) adjustment: Adjustment,
-    /// Whether sampling has stopped, which makes the kernel's count of ticks final.
-    pub(super) is_last: bool,
 }
 
 impl Pipeline {
@@ -129,6 +115,7 @@ impl Pipeline {
             represented_ticks: 0,
             #[cfg(feature = "capture")]
             recorder: None,
+            memory_shortage: MemoryShortage::default(),
             losses: IntervalLosses::default(),
             interval_started_ns: 0,
             session_started_ns: 0,
@@ -149,6 +136,11 @@ impl Pipeline {
     #[cfg(feature = "capture")]
     pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
         self.recorder.take().map_or(Ok(()), |recorder| recorder.finish(capture))
+    }
+
+    /// Sheds samples that wait too long while there is this shortage.
+    pub(super) fn shed_samples_during(&mut self, shortage: MemoryShortage) {
+        self.memory_shortage = shortage;
     }
 
     /// Reads the mappings of these processes before they are sampled.
@@ -503,6 +495,9 @@ impl Pipeline {
     /// Adds a sample to the current profile, once its process is known.
     fn add_sample(&mut self, received: ReceivedSample) {
         let sample = &received.sample;
+        if self.memory_shortage.sheds(sample.time_ns) {
+            return self.losses.shed_samples.add(sample.origin, sample.value);
+        }
         let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time_ns) {
             ProcessOfSample::Known(key) => key,
             ProcessOfSample::AfterWatermark => return self.early_samples.push(received),
@@ -538,7 +533,10 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{sampler::TimerCounts, session::test_symbolizer::symbolizer};
+    use crate::{
+        sampler::TimerCounts,
+        session::{Adjustment, test_symbolizer::symbolizer},
+    };
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());

@@ -25,7 +25,8 @@ use profiler_symbolize::{
 use super::capture;
 use super::{
     Adjustment, Request, Session, Shared, Taken,
-    pipeline::{Interval, Pipeline},
+    interval::Interval,
+    pipeline::Pipeline,
     polling_interval::PollingInterval,
     probe_places,
     reader::{IntervalCounts, Message, Reader},
@@ -49,8 +50,9 @@ use crate::{
     sys::kernel_names::KernelNames,
 };
 
-/// The capacity of the channel between reader and pipeline; beyond it the reader merges batches.
-pub(super) const MAX_QUEUED_BATCHES: usize = 64;
+/// The capacity of the channel between reader and pipeline; beyond it the reader merges batches. Where the pipeline is slower than
+/// the samples, each batch grows to the limit of `BatchQueue`, megabytes.
+pub(super) const MAX_QUEUED_BATCHES: usize = 2;
 
 /// The settings of a session.
 #[derive(Clone, Debug)]
@@ -182,6 +184,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
     }
+    pipeline.shed_samples_during(shared.memory_shortage.clone());
     pipeline.bound_stacks(Box::new(source.forget_sent_stack()?));
     // Sideband events are enabled: later changes arrive as events, the present state is read from /proc.
     pipeline.prefetch(&initial_pids);
@@ -192,7 +195,12 @@ fn sample(settings: &Settings) -> Result<Session> {
     }
     if let Some(maps) = source.take_unwind_maps() {
         let follows_forks = follows_forks && !maps.searches_vmas();
-        let unwinding = UnwindTableThread::start(maps, pipeline.mapped_files(), debug_directories);
+        let unwinding = UnwindTableThread::start(
+            maps,
+            pipeline.mapped_files(),
+            debug_directories,
+            shared.memory_shortage.clone(),
+        );
         let unwinding = unwinding.map_err(|error| {
             Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error)
         })?;

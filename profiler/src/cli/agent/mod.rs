@@ -2,6 +2,8 @@
 
 mod destination;
 mod memory_limit;
+mod memory_use;
+mod memory_watch;
 mod resources;
 mod sender;
 mod state;
@@ -26,7 +28,9 @@ use profiler_agent::{
 use profiler_profile::Profile;
 
 use self::{
-    memory_limit::{MemoryAction, MemoryLimit, resident_bytes},
+    memory_limit::{MemoryAction, MemoryLimit},
+    memory_use::MemoryMeter,
+    memory_watch::{MEASURE_INTERVAL, MemoryWatch},
     resources::Resources,
     sender::{Sender, Sent},
     state::State,
@@ -69,9 +73,14 @@ pub(super) fn run(arguments: &AgentArguments, common: &CommonArguments) -> Resul
     let listen = server.as_ref().map(|server| server.address().to_string()).unwrap_or_default();
     log.write("started", &[("frequency", &arguments.frequency.to_string()), ("listen", &listen)]);
     service.notify_ready();
+    let meter = MemoryMeter::of_this_process();
+    let memory = MemoryLimit::new(&meter, arguments.frequency);
+    let watch = MemoryWatch::start(meter.clone(), memory.bounds(), session.memory_shortage());
     let mut agent = Agent {
         plan: WindowPlan::new(arguments.window, arguments.probability, random_fraction, Instant::now()),
-        memory: MemoryLimit::of_this_process(arguments.frequency),
+        meter,
+        memory,
+        watch: watch.context("failed to start a thread")?,
         resources,
         files,
         sender,
@@ -110,7 +119,9 @@ fn start(arguments: &AgentArguments, common: &CommonArguments) -> Result<Session
 /// A running agent.
 struct Agent {
     plan: WindowPlan,
+    meter: MemoryMeter,
     memory: MemoryLimit,
+    watch: MemoryWatch,
     resources: Resources,
     files: Option<WindowFiles>,
     sender: Option<Sender>,
@@ -129,8 +140,8 @@ impl Agent {
         let mut weight = self.plan.draw_weight();
         loop {
             let next = end.map_or(self.plan.end(), |end| end.min(self.plan.end()));
-            let ended = session.wait(Some(next.saturating_duration_since(Instant::now())));
-            if ended != Ended::Elapsed || end == Some(next) {
+            let ended = self.wait_for_end_of_window(&mut session, next);
+            if ended != Ended::Elapsed || end.is_some_and(|end| end <= Instant::now()) {
                 let profile = session.stop()?;
                 self.finish_window(profile, weight);
                 return Ok(());
@@ -145,6 +156,18 @@ impl Agent {
         }
     }
 
+    /// Waits until the end of a window, or until memory exceeds its limit: what a window has taken is freed at its end.
+    fn wait_for_end_of_window(&self, session: &mut Session, end: Instant) -> Ended {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let ended = session.wait(Some(left.min(MEASURE_INTERVAL)));
+            let ends_early = self.watch.is_short() && self.memory.ends_windows_early();
+            if ended != Ended::Elapsed || left <= MEASURE_INTERVAL || ends_early {
+                return ended;
+            }
+        }
+    }
+
     /// What sends, without all else.
     fn into_sender(self) -> Option<Sender> {
         self.sender
@@ -152,8 +175,8 @@ impl Agent {
 
     /// Evicts what takes memory, or changes the frequency, where the limit asks for it.
     fn limit_memory(&mut self, session: &mut Session) {
-        let bytes = resident_bytes();
-        let Some(action) = self.memory.apply(bytes) else { return };
+        let used = self.meter.read();
+        let Some(action) = self.memory.apply(used) else { return };
         if action != MemoryAction::Raise {
             session.evict_stacks();
         }
@@ -168,8 +191,14 @@ impl Agent {
             MemoryAction::Lower => "lower-frequency",
             MemoryAction::Raise => "raise-frequency",
         };
-        let (resident, frequency) = (bytes.to_string(), frequency_hz.to_string());
-        let fields = [("action", action), ("resident", &*resident), ("frequency", &*frequency)];
+        let [resident, charged, frequency] =
+            [used.resident_bytes, used.charged_bytes, frequency_hz].map(|number| number.to_string());
+        let fields = [
+            ("action", action),
+            ("resident", &*resident),
+            ("charged", &*charged),
+            ("frequency", &*frequency),
+        ];
         self.log.write("memory-limit", &fields);
     }
 

@@ -6,7 +6,7 @@ use profiler_agent::{
 };
 
 use super::{
-    memory_limit::resident_bytes,
+    memory_use::resident_bytes,
     state::{Counts, State},
 };
 use crate::sys::usage::cpu_time;

@@ -28,11 +28,11 @@ impl WindowPlan {
     }
 
     /// Begins the next window. Its end does not depend on the time that the work after a window takes, unless that takes longer
-    /// than a window.
+    /// than a window. The rest of a window that ended early is a window.
     pub(super) fn begin_next(&mut self, now: Instant) {
-        self.end += self.window;
         if self.end <= now {
-            self.end = now + self.window;
+            let next = self.end + self.window;
+            self.end = if next > now { next } else { now + self.window };
         }
     }
 
@@ -79,6 +79,9 @@ mod tests {
         assert_eq!(plan.end(), first + MINUTE);
         let late = first + 3 * MINUTE;
         plan.begin_next(late);
+        assert_eq!(plan.end(), late + MINUTE);
+        let early = late + MINUTE / 2;
+        plan.begin_next(early);
         assert_eq!(plan.end(), late + MINUTE);
     }
 

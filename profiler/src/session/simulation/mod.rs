@@ -21,7 +21,8 @@ use profiler_profile::{Header, Profile};
 use self::source::SimulatedSource;
 use super::{
     Adjustment, Parts, Request, Shared,
-    pipeline::{Interval, Pipeline},
+    interval::Interval,
+    pipeline::Pipeline,
     polling_interval::PollingInterval,
     reader::{IntervalCounts, Message, Reader},
     start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline, sampled},

@@ -31,6 +31,7 @@ use profiler_processes::{MappedFiles, MappingChange, ProcessKey, ProcessTable};
 use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
+use super::memory_shortage::MemoryShortage;
 use crate::{
     sampler::ebpf::UnwindMaps,
     sys::{
@@ -56,6 +57,9 @@ const MAX_START_DELAY: Duration = Duration::from_secs(2);
 
 /// The interval at which the start compares both.
 const START_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The interval at which the thread looks whether memory is still short.
+const SHORTAGE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which unused unwind tables are evicted, as long as there are some.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(5);
@@ -87,11 +91,12 @@ enum Message {
 }
 
 impl UnwindTableThread {
-    /// Starts the thread with empty BPF maps.
+    /// Starts the thread with empty BPF maps. It builds no tables during a shortage of memory.
     pub(super) fn start(
         maps: UnwindMaps,
         files: Arc<MappedFiles>,
         debug_directories: Arc<DebugDirectories>,
+        shortage: MemoryShortage,
     ) -> io::Result<Self> {
         let (messages, receiver) = sync_channel(MAX_QUEUED_MESSAGES);
         let stop = Arc::new(AtomicBool::new(false));
@@ -99,7 +104,7 @@ impl UnwindTableThread {
         let installer = MappingInstaller::new(maps, files, debug_directories, Arc::clone(&installations))?;
         let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
             let stop = Arc::clone(&stop);
-            move || run(installer, &receiver, &stop)
+            move || run(installer, &receiver, &shortage, &stop)
         })?;
         Ok(Self {
             messages: Some(messages),
@@ -184,7 +189,12 @@ impl Drop for UnwindTableThread {
     }
 }
 
-fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, stop: &AtomicBool) {
+fn run(
+    mut installer: MappingInstaller,
+    messages: &Receiver<Message>,
+    shortage: &MemoryShortage,
+    stop: &AtomicBool,
+) {
     // Stacks are incomplete until the tables are installed. The quota bounds the CPU time of the thread.
     raise_thread_priority();
     let stop = || stop.load(Ordering::Acquire);
@@ -194,7 +204,9 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, stop: &Ato
     let mut waiting: Vec<SyncSender<()>> = Vec::new();
     let mut evicted = begin;
     while !stop() {
-        let timeout = if installer.is_outdated() {
+        let timeout = if shortage.is_present() {
+            SHORTAGE_CHECK_INTERVAL
+        } else if installer.is_outdated() {
             Duration::ZERO
         } else {
             let eviction = installer.has_unused_tables().then_some(EVICTION_INTERVAL);
@@ -208,7 +220,10 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, stop: &Ato
         }
         let queued = messages.try_iter().take(MAX_QUEUED_MESSAGES);
         waiting.extend(queued.filter_map(|message| apply(&mut installer, message)));
-        installer.install_outdated(stop);
+        // A table of a large file takes megabytes, in the BPF maps as well.
+        if !shortage.is_present() {
+            installer.install_outdated(stop);
+        }
         if evicted.elapsed() >= EVICTION_INTERVAL {
             installer.evict_unused_tables();
             evicted = Instant::now();

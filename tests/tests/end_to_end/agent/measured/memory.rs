@@ -97,6 +97,13 @@ const LEAST_LOAD_BYTES: u64 = 1 << 20;
 /// What the kernel uses for an agent under load, beyond what it uses for one without.
 const KERNEL_LOAD_BYTES: u64 = 8 << 20;
 
+/// The most resident memory that a process has had: memory is measured during windows as well.
+fn peak_resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
 /// A limit of the cgroup that an agent without load keeps, by what such an agent uses. What the kernel uses for it depends on the
 /// number of CPUs.
 fn tight_limit(group: &Group) -> u64 {
@@ -105,10 +112,11 @@ fn tight_limit(group: &Group) -> u64 {
     for _ in 0..2 {
         agent.wait_for("event=window ");
     }
-    let resident_bytes = metric(&agent.metrics(), "process_resident_memory_bytes") as u64;
+    let resident_bytes = peak_resident_bytes(agent.child.id());
     let used_bytes = group.used_bytes();
     agent.signal(Signal::TERM);
     agent.finish();
+    println!("{resident_bytes} bytes resident, {used_bytes} bytes in the cgroup");
     let by_budget = (resident_bytes + LEAST_LOAD_BYTES) * 100 / BUDGET_PERCENT;
     by_budget.max(used_bytes + KERNEL_LOAD_BYTES)
 }

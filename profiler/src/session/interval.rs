@@ -1,0 +1,22 @@
+//! The interval of a profile.
+
+use profiler_profile::Header;
+
+use super::Adjustment;
+use crate::sampler::KernelCounts;
+
+/// The interval that a profile covers.
+#[derive(Clone, Debug)]
+pub(super) struct Interval {
+    pub(super) header: Header,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub(super) ended_ns: u64,
+    /// The target ticks that were counted before the last batch was read.
+    pub(super) ticks_before: u64,
+    /// The counters after it.
+    pub(super) counts: KernelCounts,
+    /// What changes at its end.
+    pub(super) adjustment: Adjustment,
+    /// Whether sampling has stopped, which makes the kernel's count of ticks final.
+    pub(super) is_last: bool,
+}

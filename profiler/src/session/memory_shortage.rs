@@ -1,0 +1,98 @@
+//! Whether the profiler is short of memory. Then samples that wait too long for the pipeline are shed, and no unwind tables are built.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::sampler::ebpf::monotonic_ns;
+
+/// While memory is short, samples are shed that have waited for longer, nanoseconds.
+const MAX_WAIT_NS: u64 = 500_000_000;
+
+/// A flag that the thread that measures memory sets for the threads of a session. A session whose memory is not measured is never
+/// short of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemoryShortage(Arc<AtomicBool>);
+
+impl MemoryShortage {
+    /// Begins or ends it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn set(&self, is_short: bool) {
+        self.0.store(is_short, Ordering::Relaxed);
+    }
+
+    /// Whether memory is short now.
+    pub(crate) fn is_present(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether a sample of this time is shed, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) fn sheds(&self, time_ns: u64) -> bool {
+        self.is_present() && monotonic_ns().saturating_sub(time_ns) > MAX_WAIT_NS
+    }
+}
+
+#[cfg(all(test, feature = "cli"))]
+mod tests {
+    use profiler_processes::{ProcFs, ProcessFilter};
+    use profiler_profile::{Header, Loss};
+
+    use super::*;
+    use crate::{
+        sampler::{Batch, Comm, KernelCounts, Origin, RawSample},
+        session::{
+            Adjustment, interval::Interval, pipeline::Pipeline, sample_events::Sampled,
+            test_symbolizer::symbolizer,
+        },
+    };
+
+    /// A pipeline for all processes, and its flag.
+    fn pipeline() -> (Pipeline, MemoryShortage) {
+        let proc = Arc::new(ProcFs::live());
+        let sampled = Sampled { cpu: true, timer_hz: 99, ..Sampled::default() };
+        let mut pipeline = Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), sampled);
+        let shortage = MemoryShortage::default();
+        pipeline.shed_samples_during(shortage.clone());
+        (pipeline, shortage)
+    }
+
+    /// Processes samples of this process.
+    fn process(pipeline: &mut Pipeline, times_ns: &[u64]) {
+        let pid = std::process::id();
+        let samples = times_ns.iter().map(|time_ns| RawSample {
+            time_ns: *time_ns,
+            cpu: 0,
+            origin: Origin::Timer,
+            value: 1,
+            pid,
+            tid: pid,
+            comm: Comm::default(),
+            kernel_stack: None,
+            user_stack: None,
+            waker: None,
+            system_call: None,
+        });
+        let batch = Batch { samples: samples.collect(), watermark_ns: u64::MAX, ..Batch::default() };
+        pipeline.process(batch, 0).unwrap();
+    }
+
+    #[test]
+    fn only_samples_that_wait_while_memory_is_short_are_lost_and_each_is_counted() {
+        let (mut pipeline, shortage) = pipeline();
+        process(&mut pipeline, &[1, 2]);
+        shortage.set(true);
+        // The last one has not been waiting.
+        process(&mut pipeline, &[3, 4, 5, u64::MAX]);
+        shortage.set(false);
+        process(&mut pipeline, &[6]);
+        let counts = KernelCounts { target_ticks: 100, ..KernelCounts::default() };
+        let (header, adjustment) = (Header::default(), Adjustment::default());
+        let interval = Interval { header, ended_ns: 10, ticks_before: 0, counts, adjustment, is_last: false };
+        let profile = pipeline.finish_interval(interval, &|| false);
+        let ledger = profile.first_ledger();
+        assert_eq!((ledger.due, ledger.reported), (7, 4), "{ledger:?}");
+        assert_eq!(ledger.lost, [(Loss::MemoryLimit, 3)].into(), "{ledger:?}");
+        assert!(profile.ledger().adds_up(), "{ledger:?}");
+    }
+}
