@@ -127,21 +127,38 @@ static long run_queue_ns(void) {
     return atol(strchr(text, ' '));
 }
 
+/* What this thread has done up to one moment. */
+struct clocks {
+    long now_ns, cpu_ns, queued_ns, switches;
+};
+
+/* Reads the clocks again until the thread does not wait for a CPU between the first and the last of them: on a busy machine, such
+ * a wait would be in some of them alone. */
+static struct clocks read_clocks(void) {
+    struct clocks clocks;
+    do {
+        clocks.queued_ns = run_queue_ns();
+        clocks.switches = voluntary_switches();
+        clocks.now_ns = now(CLOCK_MONOTONIC);
+        clocks.cpu_ns = now(CLOCK_THREAD_CPUTIME_ID);
+    } while (run_queue_ns() != clocks.queued_ns);
+    return clocks;
+}
+
 static long read_page_ns, read_page_switches;
 
 static void read_page(void) {
     static char page[PAGE];
     static unsigned number;
-    long switches = voluntary_switches(), queued = run_queue_ns();
-    long begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    struct clocks begin = read_clocks();
     /* This waits as well, for work of the kernel on other CPUs. */
     posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     off_t offset = (off_t)(number++ * 7 % FILE_PAGES) * PAGE;
     if (pread(file, page, PAGE, offset) != PAGE)
         abort();
-    read_page_ns += now(CLOCK_MONOTONIC) - begin - (now(CLOCK_THREAD_CPUTIME_ID) - cpu);
-    read_page_ns -= run_queue_ns() - queued;
-    read_page_switches += voluntary_switches() - switches;
+    struct clocks end = read_clocks();
+    read_page_ns += end.now_ns - begin.now_ns - (end.cpu_ns - begin.cpu_ns) - (end.queued_ns - begin.queued_ns);
+    read_page_switches += end.switches - begin.switches;
     compute_for(200000);
 }
 

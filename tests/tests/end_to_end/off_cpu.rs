@@ -112,7 +112,8 @@ fn waits_below_functions_with_return_probes_have_their_callers() {
         profile.stack(sample.stack).end == StackEnd::Root
             && waits(sample, &|names| names.windows(3).any(|names| names == ["wait_70", "split", "run"]))
     });
-    assert!(below > 0.5 * SECONDS as f64 * NS_PER_S && whole > 0.99 * below, "{whole} of {below}");
+    // It waits for nothing else, but beside other programs for a CPU after each wait: a tenth of the time has a hundred waits.
+    assert!(below > 0.1 * SECONDS as f64 * NS_PER_S && whole > 0.99 * below, "{whole} of {below}");
 }
 
 #[test]
@@ -195,27 +196,35 @@ fn the_command_prints_microseconds() {
 mod measured {
     use super::*;
 
+    /// Checks the waits of a thread. Each can be wrong by [`SWITCH_ERROR_NS`]: a thread that waits 200 times a second for milliseconds
+    /// has an error of half a percent from this alone.
+    fn assert_as_long_as_measured(Run { profile, measured, stolen }: &Run, name: &str) {
+        let waits = profile.samples().iter().filter(|sample| thread(profile, sample) == name).count();
+        let found_ns = sum_ns(profile, |sample| thread(profile, sample) == name);
+        let measured_ns = measured[name];
+        let tolerance_ns = 0.01 * SECONDS as f64 * NS_PER_S + waits as f64 * SWITCH_ERROR_NS + stolen;
+        println!("{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen");
+        assert!(
+            (found_ns - measured_ns).abs() < tolerance_ns,
+            "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen"
+        );
+    }
+
     #[test]
     fn waits_are_as_long_as_the_program_measured() {
         let Some(_lock) = measure_alone() else { return };
-        let Run { profile, measured, stolen } =
-            run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
+        let run = run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
+        let profile = &run.profile;
         let mut causes = profile.first_ledger().lost.keys();
         assert!(causes.all(|cause| *cause == Loss::MissedSwitch), "{:?}", profile.ledger());
         let event = profile.event(EventId::FIRST);
         assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
         let elapsed_ns = SECONDS as f64 * NS_PER_S;
-        for (name, measured_ns) in measured.iter().filter(|(name, _)| !name.contains("()")) {
-            let waits = profile.samples().iter().filter(|sample| thread(&profile, sample) == name).count();
-            let found_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
-            let tolerance_ns = 0.01 * elapsed_ns + waits as f64 * SWITCH_ERROR_NS + stolen;
-            assert!(
-                (found_ns - measured_ns).abs() < tolerance_ns,
-                "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen"
-            );
+        for name in run.measured.keys().filter(|name| !name.contains("()")) {
+            assert_as_long_as_measured(&run, name);
         }
         let in_states = |name: &str, is_in: &dyn Fn(ThreadState) -> bool| {
-            sum_ns(&profile, |sample| thread(&profile, sample) == name && sample.state.is_some_and(is_in))
+            sum_ns(profile, |sample| thread(profile, sample) == name && sample.state.is_some_and(is_in))
         };
         for (name, state) in [
             ("mutex", ThreadState::Blocked),
@@ -287,17 +296,19 @@ mod measured {
     #[test]
     fn waits_without_a_stack_are_timed() {
         let Some(_lock) = measure_alone() else { return };
-        let Run { profile, measured, stolen } =
-            run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
-        let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
+        let run = run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
+        let profile = &run.profile;
+        let without_stack = sum_ns(profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
         assert!(without_stack > 0.0, "{:?}", profile.ledger());
-        let of_long_waits = |sample: &Sample| thread(&profile, sample) == "split";
+        let of_long_waits = |sample: &Sample| thread(profile, sample) == "split";
         let (all, with_stack) = (
-            sum_ns(&profile, of_long_waits),
-            sum_ns(&profile, |sample| of_long_waits(sample) && !names(&profile, sample).is_empty()),
+            sum_ns(profile, of_long_waits),
+            sum_ns(profile, |sample| of_long_waits(sample) && !names(profile, sample).is_empty()),
         );
-        let split = measured["split"];
-        assert!((all - split).abs() - stolen < 0.01 * split, "{all} of {split} ns, {stolen} ns were stolen");
+        // Most waits of `micro` have no stack.
+        for name in ["split", "micro"] {
+            assert_as_long_as_measured(&run, name);
+        }
         assert!(with_stack > 0.9 * all, "a thread that waits long has its stacks: {with_stack} of {all} ns");
     }
 }
