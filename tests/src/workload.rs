@@ -82,12 +82,20 @@ impl Workload {
     /// name.
     #[must_use]
     pub fn dotnet_program(program: &str, mode: &str) -> Self {
+        Self::run(&mut Self::dotnet_program_command(program, mode))
+    }
+
+    /// The command of [`dotnet_program`](Self::dotnet_program).
+    #[must_use]
+    pub fn dotnet_program_command(program: &str, mode: &str) -> Command {
         if program.starts_with("single-file") {
-            return Self::run(
-                Command::new(workload_path("dotnet").join(program)).args([mode, LIFETIME_SECONDS]),
-            );
+            let mut command = Command::new(workload_path("dotnet").join(program));
+            command.args([mode, LIFETIME_SECONDS]);
+            return command;
         }
-        Self::run(Self::dotnet_command(program, mode).env("PERF_MAP", "0"))
+        let mut command = Self::dotnet_command(program, mode);
+        command.env("PERF_MAP", "0");
+        command
     }
 
     /// The command that starts the .NET workload.

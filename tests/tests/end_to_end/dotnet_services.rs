@@ -118,18 +118,14 @@ fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
 
-/// Samples until no code is sampled that counts for later optimization. It calls counters, which are in no table.
-fn sample_optimized(pid: u32) -> Profile {
-    let has_counters = |profile: &Profile| {
-        let names = profile.strings().filter(|name| name.contains("[InstrumentedTier"));
-        names.count() > 0
-    };
-    let mut session = sample_pid(pid).dotnet_tiers(true).build().unwrap().start().unwrap();
-    wait_until("optimized code", || {
-        let profile = session.take_profile(Duration::from_secs(1)).unwrap();
-        (!has_counters(&profile)).then_some(())
-    });
-    drop(session);
+/// Starts the workload without profile-guided optimization: instrumented code calls counters, which are in no table of symbols, and
+/// on a busy machine it runs for a minute.
+fn start(program: &str, mode: &str) -> Workload {
+    Workload::run(Workload::dotnet_program_command(program, mode).env("DOTNET_TieredPGO", "0"))
+}
+
+/// Samples once the unwind tables are loaded, until the methods have names.
+fn sample_calls(pid: u32) -> Profile {
     let mut session = sample_pid(pid).build().unwrap().start().unwrap();
     settle(&mut session);
     // On a busy machine, the runtime can report a method that it has just compiled after the end of a profile.
@@ -188,8 +184,8 @@ fn assert_services_named(program: &str, services: &[Service]) {
 }
 
 fn assert_named(program: &str, Service { mode, functions: right }: &Service) {
-    let workload = Workload::dotnet_program(program, mode);
-    let profile = sample_optimized(workload.pid());
+    let workload = start(program, mode);
+    let profile = sample_calls(workload.pid());
     let functions = called_functions(&profile);
     let is_right = |name: &str| right.iter().chain(&COMMON).any(|right| name.starts_with(right));
     let count = |is_counted: &dyn Fn(&str, Option<SymbolSource>) -> bool| {
@@ -258,8 +254,8 @@ fn functions_of_types_that_managed_code_calls_have_the_right_names_in_a_single_f
 fn functions_that_ended_with_a_jump_have_frames() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["8.0", "9.0"] {
-        let workload = Workload::dotnet_program(program, "reflection");
-        let profile = sample_optimized(workload.pid());
+        let workload = start(program, "reflection");
+        let profile = sample_calls(workload.pid());
         let mut names = BTreeMap::<&str, usize>::new();
         for sample in profile.samples() {
             let stack = profile.stack(sample.stack);
