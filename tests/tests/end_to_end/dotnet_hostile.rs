@@ -138,13 +138,18 @@ fn a_replay_has_the_symbols_from_runtime_events() {
     let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
-        let folder = tempfile::tempdir().unwrap();
+        let pid = workload.pid().to_string();
+        // How many have samples depends on how busy the machine is: none, while the process still compiles itself.
+        let (folder, live) = wait_until("samples of dynamic methods", || {
+            let folder = tempfile::tempdir().unwrap();
+            let capture = folder.path().join("capture");
+            let capture = capture.to_str().unwrap();
+            let live =
+                run_command(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
+            (!dynamic_methods(&live.stdout).is_empty()).then_some((folder, live))
+        });
         let capture = folder.path().join("capture");
-        let (pid, capture) = (workload.pid().to_string(), capture.to_str().unwrap());
-        let live = run_command(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
-        let replay = run_command(&mut profiler(&["replay", capture]));
-        // How many have samples depends on how busy the machine is.
-        assert!(!dynamic_methods(&live.stdout).is_empty(), "{version}: {}", live.stderr);
+        let replay = run_command(&mut profiler(&["replay", capture.to_str().unwrap()]));
         assert_eq!(dynamic_methods(&live.stdout), dynamic_methods(&replay.stdout), "{version}");
     }
 }
