@@ -39,12 +39,6 @@ pub struct EventTotals {
 }
 
 impl EventTotals {
-    /// Whether the profile has all events of the kind.
-    #[must_use]
-    pub fn are_kept(&self) -> bool {
-        self.kept == self.count && !self.is_lower_bound
-    }
-
     fn add(&mut self, count: u64, duration_ns: u64, longest_ns: u64) {
         self.count = self.count.saturating_add(count);
         self.duration_ns = self.duration_ns.saturating_add(duration_ns);
@@ -134,12 +128,10 @@ mod tests {
         let all =
             EventTotals { count: 204, kept: 4, duration_ns: 2_028, longest_ns: 30, is_lower_bound: true };
         assert_eq!(totals(&profile, None), all);
-        assert!(!all.are_kept());
         let second = totals(&profile, Some(ProcessId::from_index(1)));
         let expected =
             EventTotals { count: 2, kept: 2, duration_ns: 14, longest_ns: 7, is_lower_bound: false };
         assert_eq!(second, expected);
-        assert!(second.are_kept());
         let none = profile.runtime_event_totals(None, RuntimeEventKind::Suspension);
         assert_eq!(none, EventTotals::default());
     }

@@ -10,11 +10,11 @@ use super::process_events::{ProcessEvents, duration_text};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) number: f64,
-    certainty: Certainty,
+    exactness: Exactness,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
+enum Exactness {
     Exact,
     /// The runtime dropped events, and no number says how many.
     AtLeast,
@@ -32,13 +32,13 @@ impl Estimate {
         } else {
             (kept + total - of_kept) as f64
         };
-        let certainty = match (totals.is_lower_bound, is_share) {
-            (false, false) => Certainty::Exact,
-            (true, false) => Certainty::AtLeast,
-            (false, true) => Certainty::About,
-            (true, true) => Certainty::AtLeastAbout,
+        let exactness = match (totals.is_lower_bound, is_share) {
+            (false, false) => Exactness::Exact,
+            (true, false) => Exactness::AtLeast,
+            (false, true) => Exactness::About,
+            (true, true) => Exactness::AtLeastAbout,
         };
-        Self { number, certainty }
+        Self { number, exactness }
     }
 
     /// The number divided by another one.
@@ -53,11 +53,11 @@ impl Estimate {
 
     /// The word before the number, with a space behind it; empty where it is exact.
     pub(super) fn qualifier(self) -> &'static str {
-        match self.certainty {
-            Certainty::Exact => "",
-            Certainty::AtLeast => "at least ",
-            Certainty::About => "about ",
-            Certainty::AtLeastAbout => "at least about ",
+        match self.exactness {
+            Exactness::Exact => "",
+            Exactness::AtLeast => "at least ",
+            Exactness::About => "about ",
+            Exactness::AtLeastAbout => "at least about ",
         }
     }
 }

@@ -88,15 +88,15 @@ impl<'a> ProcessEvents<'a> {
         let threads: BTreeSet<_> = threads.collect();
         let begin_ns = events.iter().map(|event| event.time_ns).min().unwrap_or_default();
         let last_ns = events.iter().map(|event| event.end_ns()).max().unwrap_or_default();
-        let is_complete = profile.ledger().dropped_runtime_events == 0;
         FindingFacts {
             processes: vec![profile.process(self.process).pid],
             threads: u32::try_from(threads.len()).ok().filter(|threads| *threads > 0),
             place: method.map(|method| self.place(method, events)),
             since_ns: since(begin_ns),
-            certainty: match is_complete {
-                true => Certainty::Proven,
-                false => Certainty::Likely(Proof::AllRuntimeEvents),
+            certainty: if self.totals(kind).is_lower_bound {
+                Certainty::Likely(Proof::AllRuntimeEvents)
+            } else {
+                Certainty::Proven
             },
             selection: Selection {
                 begin_ns,
