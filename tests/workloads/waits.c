@@ -63,6 +63,9 @@ static void *deep(void *unused) {
     return unused;
 }
 
+/* All threads have their names. */
+static pthread_barrier_t are_named;
+
 struct named {
     const char *name;
     void *(*function)(void *);
@@ -71,19 +74,22 @@ struct named {
 static void *run(void *argument) {
     const struct named *thread = argument;
     prctl(PR_SET_NAME, thread->name);
+    pthread_barrier_wait(&are_named);
     return thread->function(NULL);
 }
 
 int main(int argc, char **argv) {
     static struct named threads[] = {{"sleeper", sleeper}, {"reader", reader},   {"locker", locker},
                                      {"poller", poller},   {"spinner", spinner}, {"deep", deep}};
-    if (pipe(empty_pipe) != 0)
+    const unsigned count = sizeof(threads) / sizeof(threads[0]);
+    if (pipe(empty_pipe) != 0 || pthread_barrier_init(&are_named, NULL, count + 1) != 0)
         return 1;
     pthread_mutex_lock(&held);
     pthread_t thread;
-    for (unsigned number = 0; number < sizeof(threads) / sizeof(threads[0]); number++)
+    for (unsigned number = 0; number < count; number++)
         if (pthread_create(&thread, NULL, run, &threads[number]) != 0)
             return 1;
+    pthread_barrier_wait(&are_named);
     ready(argc, argv);
     while (goes_on())
         usleep(100000);

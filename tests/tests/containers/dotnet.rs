@@ -140,7 +140,8 @@ fn threads_of_runtime_events_have_the_ids_of_the_profilers_namespace() {
             let profile = session.take_profile(Duration::from_secs(1)).unwrap();
             let kinds = profile.runtime_events().iter().map(|event| event.kind);
             let contentions = kinds.filter(|kind| *kind == RuntimeEventKind::Contention).count();
-            (contentions > 20).then_some(profile)
+            // On a busy machine, a thread that has the lock takes it again before another one runs.
+            (contentions > 2).then_some(profile)
         });
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
         let tids: HashSet<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
