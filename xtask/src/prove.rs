@@ -23,7 +23,7 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(180 * 60);
 
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 20] = [
     Step::check("minimum Rust version", minimum_rust::check),
     Step::check("a second build does nothing", static_checks::second_build),
     Step::check("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
@@ -39,6 +39,7 @@ const STEPS: [Step; 19] = [
     Step::check("two million steps of a program without CFI", selections::step_two_million_instructions),
     Step::check("a million OTLP requests", selections::check_a_million_otlp_requests),
     Step::check("ten minutes of a healthy server", selections::record_healthy_server),
+    Step::check("healthy programs", selections::sample_healthy_programs),
     Step::check("soak", soak::smoke),
     Step::check("fuzz", fuzz::run_all),
     Step::check("benches run", bench::smoke),

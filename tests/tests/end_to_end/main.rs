@@ -53,6 +53,7 @@ mod record_incidents;
 mod return_probes;
 mod sandbox;
 mod single_file;
+mod situations;
 mod symbol_server_network;
 mod symbol_servers;
 mod targets;

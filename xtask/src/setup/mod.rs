@@ -55,6 +55,8 @@ pub(crate) enum Purpose {
     KernelMatrix,
     /// To run the tests on a minimal system.
     FreshMachine,
+    /// Servers on which findings are tested.
+    Situations,
 }
 
 impl Setup {
@@ -118,6 +120,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         }
         Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
         Purpose::FreshMachine => FRESH_MACHINE.iter().filter_map(lacking).collect(),
+        Purpose::Situations => SITUATIONS.iter().filter_map(lacking).chain(missing_postgres()).collect(),
     }
 }
 
@@ -136,6 +139,11 @@ fn missing_for_lightswitch() -> Vec<&'static str> {
     let is_built = peers_folder().join("bin/lightswitch").is_file();
     let is_buildable = shell::find("clang").is_some() && Path::new("/usr/include/libelf.h").exists();
     if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
+}
+
+/// Its programs are not in the search path.
+fn missing_postgres() -> Option<&'static str> {
+    (!Path::new("/usr/lib/postgresql").exists()).then_some("postgresql")
 }
 
 /// Without the symbols of libc the start of a stack has no name.
@@ -192,3 +200,10 @@ const KERNEL_MATRIX: [(&str, &str); 4] = [
 ];
 
 const FRESH_MACHINE: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("unshare", "util-linux")];
+
+const SITUATIONS: [(&str, &str); 4] = [
+    ("nginx", "nginx-light"),
+    ("apache2", "apache2-bin"),
+    ("redis-server", "redis-server"),
+    ("memcached", "memcached"),
+];

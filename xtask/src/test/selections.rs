@@ -10,7 +10,7 @@ use super::{
     suite,
 };
 use crate::{
-    project, shell,
+    project, setup, shell,
     workspace::{bpf_cargo, cargo},
 };
 
@@ -47,6 +47,9 @@ const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
 
 /// The test that records a server under load, by default for seconds.
 const HEALTHY_SERVER: &str = "a_healthy_server_under_load_has_no_incident";
+
+/// The test of findings on healthy programs, by default few of them.
+const HEALTHY_PROGRAMS: &str = "healthy_programs_have_no_finding";
 
 /// Runs the tests that need no root and are quick.
 pub(super) fn run_quick() -> Result<()> {
@@ -111,6 +114,12 @@ pub(crate) fn record_healthy_server() -> Result<()> {
     run_long(HEALTHY_SERVER, "PROFILER_HEALTHY_SECONDS", "600")
 }
 
+/// Checks that servers of Debian's packages have no finding, idle and under load.
+pub(crate) fn sample_healthy_programs() -> Result<()> {
+    setup::install(&[setup::Purpose::Situations])?;
+    run_long(HEALTHY_PROGRAMS, "PROFILER_SITUATIONS", "all")
+}
+
 /// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
 pub(crate) fn compare_all_unwind_tables() -> Result<()> {
     run_long(CFI_COMPARISON, "PROFILER_COMPARE", "/usr")
@@ -168,7 +177,7 @@ fn runner_variable() -> Result<String> {
 /// A suite that lost its tests would pass, and a name that fits no test would leave a slow test in the quick tier.
 fn ensure_named_tests_exist(cases: &[TestCase]) -> Result<()> {
     let has = |name: &str| cases.iter().any(|case| case.name.ends_with(name));
-    for name in SLOW_TESTS.iter().chain([&OTLP_RULES, &HEALTHY_SERVER]) {
+    for name in SLOW_TESTS.iter().chain([&OTLP_RULES, &HEALTHY_SERVER, &HEALTHY_PROGRAMS]) {
         ensure!(has(name), "{}: no test is named {name}", file!());
     }
     for program in UNPRIVILEGED.iter().chain(&["end_to_end", "containers"]) {
