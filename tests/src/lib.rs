@@ -43,7 +43,7 @@ pub use workload::{Workload, workload_path, write_program};
 use std::path::PathBuf;
 
 /// The name of an output file of every format, except those of the formats that two extensions have.
-pub const OUTPUT_FILES: [&str; 11] = [
+pub const OUTPUT_FILES: [&str; 12] = [
     "a.folded",
     "a.svg",
     "a.html",
@@ -55,6 +55,7 @@ pub const OUTPUT_FILES: [&str; 11] = [
     "a.perf.txt",
     "a.trace.zip",
     "a.jsonl",
+    "a.findings.json",
 ];
 
 /// The path of a file in the folder of this package.

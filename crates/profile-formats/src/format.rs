@@ -53,6 +53,8 @@ formats! {
     TraceZip: "trace-zip", "trace-zip", ["trace.zip"];
     /// The runtime events, one JSON object a line.
     EventsJsonl: "events-jsonl", "events-jsonl", ["jsonl"];
+    /// The findings with their facts, as one JSON object.
+    FindingsJson: "findings-json", "findings-json", ["findings.json"];
     /// A recording, for [`Profile::read`](profiler_profile::Profile::read). It ignores the options.
     Recording: "recording", "profile", ["profile"];
 }

@@ -1,6 +1,6 @@
 //! Writes sampling profiles in the formats of other tools: folded stacks, SVG flame graphs, an interactive HTML page,
-//! pprof, speedscope, the Firefox Profiler, `perf script` text, PerfView archives, terminal tables and JSON lines of runtime
-//! events.
+//! pprof, speedscope, the Firefox Profiler, `perf script` text, PerfView archives, terminal tables, JSON lines of runtime
+//! events and findings as JSON.
 //!
 //! Every writer is a pure function from a [`Profile`](profiler_profile::Profile) to bytes: no file, no clock, no process. Names of the profiled
 //! program are hostile data and are escaped in every format; time and memory grow linearly with the profile.
@@ -37,8 +37,10 @@ mod deflate;
 mod differential;
 #[cfg(feature = "events-jsonl")]
 mod events_jsonl;
-#[cfg(feature = "html")]
+#[cfg(any(feature = "findings-json", feature = "html"))]
 mod finding;
+#[cfg(feature = "findings-json")]
+mod findings_json;
 #[cfg(feature = "firefox")]
 mod firefox;
 mod folded;

@@ -62,6 +62,8 @@ impl WriteFormat for Profile {
             Format::TraceZip => crate::trace_zip::write(&of_event(self, options), to),
             #[cfg(feature = "events-jsonl")]
             Format::EventsJsonl => crate::events_jsonl::write(self, to),
+            #[cfg(feature = "findings-json")]
+            Format::FindingsJson => crate::findings_json::write(self, to),
             #[cfg(feature = "recording")]
             Format::Recording => self.write_recording(to),
         }

@@ -336,12 +336,13 @@ impl From<DotnetNamesSource> for DotnetNames {
 pub(super) struct OutputArguments {
     /// Write to this file, in the format of its extension: .folded, .txt, .svg, .html, .top; .profile for later use;
     /// .pb.gz, .speedscope.json, .json (Firefox Profiler), .perf.txt, .trace.zip (PerfView) for other tools; .jsonl for
-    /// runtime events, .nettrace for them as the runtime of one process sends them. - is standard output, -.svg in that
-    /// format. Can be repeated [default: standard output, as the table on a terminal, else as folded stacks]
+    /// runtime events, .nettrace for them as the runtime of one process sends them, .findings.json for the findings. - is
+    /// standard output, -.svg in that format. Can be repeated [default: standard output, as the table on a terminal, else
+    /// as folded stacks]
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
     pub(super) output: Vec<PathBuf>,
     /// The format of all outputs, whatever their extensions are: folded, svg, html, top, pprof, speedscope, firefox,
-    /// perf-script, trace-zip, events-jsonl, profile
+    /// perf-script, trace-zip, events-jsonl, findings-json, profile
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     #[command(flatten)]

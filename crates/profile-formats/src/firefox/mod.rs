@@ -21,7 +21,7 @@ use self::{
     thread::{Source, Thread},
 };
 use super::{label, title};
-use profiler_profile::{FrameKind, Profile};
+use profiler_profile::{EventTotals, FrameKind, Profile, RuntimeEventKind};
 
 /// The version of the format; the Firefox Profiler upgrades older versions.
 const VERSION: u32 = 55;
@@ -88,11 +88,20 @@ impl Meta {
     }
 }
 
-/// The measurement in one line, and a line for each finding.
+/// The measurement in one line, a line for each finding, and one for each kind of event without a marker for each event.
 fn comments(profile: &Profile) -> String {
     let subtitle = label::printable(&title::subtitle(profile)).into_owned();
-    let lines: Vec<_> = std::iter::once(subtitle).chain(title::findings(profile)).collect();
-    lines.join("\n")
+    let lines = std::iter::once(subtitle).chain(title::findings(profile)).chain(omitted_events(profile));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn omitted_events(profile: &Profile) -> impl Iterator<Item = String> {
+    RuntimeEventKind::ALL.iter().filter_map(|kind| {
+        let EventTotals { count, kept, is_lower_bound, .. } = profile.runtime_event_totals(None, *kind);
+        let bound = if is_lower_bound { "at least " } else { "" };
+        let is_complete = kept == count && !is_lower_bound;
+        (!is_complete).then(|| format!("{}: {kept} of {bound}{count} events have markers", kind.name()))
+    })
 }
 
 #[derive(Serialize)]
@@ -196,7 +205,8 @@ mod tests {
 
     use super::*;
     use profiler_profile::{
-        Event, Header, ProfileBuilder, Sample as Taken, Sampling, StackEnd, ThreadState, test_profile,
+        Event, Header, OmittedEvents, ProfileBuilder, Sample as Taken, Sampling, StackEnd, ThreadState,
+        test_profile,
     };
 
     pub(super) fn read_back(profile: &Profile) -> Value {
@@ -209,6 +219,28 @@ mod tests {
     fn findings_are_lines_of_the_comments() {
         let comments = read_back(&test_profile::with_finding())["meta"]["comments"].clone();
         assert_eq!(comments.as_str().unwrap().lines().nth(1), Some(test_profile::FINDING));
+    }
+
+    #[test]
+    fn kinds_of_events_without_a_marker_for_each_are_lines_of_the_comments() {
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(1, "app");
+        let event = test_profile::runtime_event(&mut builder, process, RuntimeEventKind::Exception);
+        builder.add_runtime_event(event);
+        let (kind, count) = (RuntimeEventKind::Exception, 99);
+        let omitted = OmittedEvents {
+            time_ns: 0,
+            process,
+            kind,
+            count,
+            duration_ns: 0,
+            longest_ns: 0,
+            is_lower_bound: true,
+        };
+        builder.add_omitted_events(omitted);
+        let comments = read_back(&builder.finish(Header::default()))["meta"]["comments"].clone();
+        let lines: Vec<_> = comments.as_str().unwrap().lines().skip(1).collect();
+        assert_eq!(lines, ["exception: 1 of at least 100 events have markers"]);
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub(super) fn read(format: Format, bytes: &[u8]) -> Content {
         Format::PerfScript => perf_script(&text(bytes)),
         Format::TraceZip => trace_zip(bytes),
         Format::EventsJsonl => events_jsonl(&text(bytes)),
+        Format::FindingsJson => findings_json(&text(bytes)),
         Format::Recording => recording(bytes),
     }
 }
@@ -190,6 +191,11 @@ fn events_jsonl(text: &str) -> Content {
     let lines = text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap());
     let texts = lines.flat_map(|line: Value| [strings(&line), keys(&line["fields"])].concat());
     Content { texts: texts.collect(), ..Content::default() }
+}
+
+fn findings_json(text: &str) -> Content {
+    let document = serde_json::from_str(text).unwrap();
+    Content { texts: strings(&document), ..Content::default() }
 }
 
 fn keys(value: &Value) -> Vec<String> {
