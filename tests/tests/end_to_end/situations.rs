@@ -7,7 +7,7 @@ mod server;
 use std::{env, time::Duration};
 
 use profiler::{Profile, Profiler, Target, profile::FindingKind};
-use profiler_tests::run_beside_others;
+use profiler_tests::{run_beside_others, wait_until};
 
 use self::{
     load::Load,
@@ -59,10 +59,14 @@ fn findings(server: &Server, program: &Program, situation: Situation) -> String 
     findings.map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// A profile of all processes of a server with samples of CPUs and of waits.
+/// A profile of all processes of a server with samples of CPUs and of waits. A virtual machine compiles much in its first seconds.
 fn sampled(server: &Server) -> Profile {
     let target = Target::Pids(server.processes());
     let builder = Profiler::builder().target(target).children(true).wall_clock_hz(49);
     let mut session = builder.build().unwrap().start().unwrap();
-    session.take_profile(SAMPLED).unwrap()
+    wait_until("the end of the start", || {
+        let profile = session.take_profile(SAMPLED).unwrap();
+        let compiles = profile.findings().iter().any(|finding| finding.kind == FindingKind::Compilation);
+        (!compiles).then_some(profile)
+    })
 }
