@@ -149,7 +149,8 @@ mod measured {
         let directory = tempfile::tempdir().unwrap();
         let output = directory.path().join("trap-%n.profile");
         let conditions = [
-            "cpu < 20% for 10s and requests > 5/s",
+            // A busy machine leaves it little time.
+            "cpu < 1% for 10s and requests > 5/s",
             "gc-pause > 200ms",
             "gc-share > 20% for 5s",
             "exceptions > 50/s",

@@ -193,7 +193,9 @@ fn tens_of_thousands_of_threads_that_exit_after_a_wait_are_sampled() {
             assert_eq!(process.pid, workload.pid());
             assert_eq!((profile.string(process.comm), profile.string(thread.comm)), ("parked", "parked"));
         }
-        let with_stack = of_threads.iter().filter(|sample| !names(&profile, sample).is_empty());
+        // One that could run has not begun its wait, or has ended it.
+        let blocked = of_threads.iter().filter(|sample| sample.state == Some(ThreadState::Blocked));
+        let with_stack = blocked.filter(|sample| !names(&profile, sample).is_empty());
         let (all, in_nap) = with_stack.fold((0_usize, 0_usize), |(all, in_nap), sample| {
             (all + 1, in_nap + usize::from(names(&profile, sample).contains(&"nap")))
         });
