@@ -4,10 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::TcpStream,
     process::{Child, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -23,21 +20,15 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A running load. Dropping it ends it.
 pub(super) struct Load {
-    has_ended: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<()>>,
+    clients: Vec<(Sender<()>, JoinHandle<()>)>,
     command: Option<Child>,
 }
 
 impl Load {
     pub(super) fn start(program: &Program, server: &Server) -> Self {
-        let has_ended = Arc::new(AtomicBool::new(false));
         let (mut clients, mut command) = (Vec::new(), None);
         match program.requests {
-            Requests::Text(text) => {
-                let client = || Client { port: server.port, text, has_ended: Arc::clone(&has_ended) };
-                clients
-                    .extend((0..CLIENTS).map(|_| client()).map(|client| thread::spawn(move || client.run())));
-            }
+            Requests::Text(text) => clients.extend((0..CLIENTS).map(|_| Client::start(server.port, text))),
             Requests::Command(make) => {
                 let mut load = make(server.folder.path(), server.port);
                 let load = load.stdout(Stdio::null()).stderr(Stdio::null());
@@ -45,15 +36,16 @@ impl Load {
             }
             Requests::None => {}
         }
-        Self { has_ended, clients, command }
+        Self { clients, command }
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.has_ended.store(true, Ordering::Relaxed);
-        for client in self.clients.drain(..) {
-            let _ = client.join();
+        let (ends, threads): (Vec<_>, Vec<_>) = self.clients.drain(..).unzip();
+        drop(ends);
+        for thread in threads {
+            let _ = thread.join();
         }
         if let Some(mut command) = self.command.take() {
             let _ = command.kill();
@@ -65,15 +57,19 @@ impl Drop for Load {
 struct Client {
     port: u16,
     text: &'static str,
-    has_ended: Arc<AtomicBool>,
 }
 
 impl Client {
-    fn run(self) {
-        while !self.has_ended.load(Ordering::Relaxed) {
+    /// Starts a thread, which ends when the sender is dropped.
+    fn start(port: u16, text: &'static str) -> (Sender<()>, JoinHandle<()>) {
+        let (end, ended) = channel();
+        (end, thread::spawn(move || Self { port, text }.run(&ended)))
+    }
+
+    fn run(&self, ended: &Receiver<()>) {
+        while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
             // A server that is busy can reset a connection.
             let _ = self.ask();
-            thread::sleep(PAUSE);
         }
     }
 

@@ -140,7 +140,7 @@ fn redis(folder: &Path, port: u16) -> Command {
 }
 
 fn memcached(_folder: &Path, port: u16) -> Command {
-    command("memcached", &["-u", "nobody", "-l", "127.0.0.1", "-p", &port.to_string()])
+    command("memcached", &["-u", "www-data", "-l", "127.0.0.1", "-p", &port.to_string()])
 }
 
 /// A command of PostgreSQL, which refuses to run as root.
