@@ -47,6 +47,16 @@ fn refusal(_: &str, text: &str) -> Option<String> {
     text.contains(WRONG).then(|| format!("`{WRONG}...` in a message is not English: `is not a valid ...`"))
 }
 
+/// Longer subjects are cut by `git log --oneline` and by the lists of pull requests.
+const MAX_SUBJECT: usize = 72;
+
+/// The rule on the first line of a commit message.
+pub(super) fn commit_subject(subject: &str) -> Option<String> {
+    let length = subject.chars().count();
+    (length > MAX_SUBJECT)
+        .then(|| format!("the subject of the last commit has {length} characters, more than {MAX_SUBJECT}"))
+}
+
 /// Strings that would tie the project to one machine. In pieces, so that this file passes.
 const FORBIDDEN: [&str; 8] = [
     concat!("/wo", "rk/"),
@@ -112,6 +122,12 @@ mod tests {
         let message = concat!("//! Parses.\n#[error(\"`{text}` is ", "no filter\")]\n");
         assert!(broken("profiler/src/filter.rs", message).contains("is not a valid"));
         assert_eq!(broken("profiler/src/filter.rs", &message.replace("no filter", "not a valid filter")), "");
+    }
+
+    #[test]
+    fn the_subject_of_a_commit_must_fit_into_a_line() {
+        assert_eq!(commit_subject(&"x".repeat(72)), None);
+        assert!(commit_subject(&"x".repeat(73)).unwrap().contains("73 characters"));
     }
 
     #[test]
