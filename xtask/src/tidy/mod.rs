@@ -4,6 +4,7 @@
 
 mod architecture;
 mod layers;
+mod manifests;
 mod rust_code;
 mod text;
 mod words;
@@ -23,6 +24,7 @@ pub(crate) fn check() -> Result<()> {
     for path in &files {
         let content = fs::read(project::root().join(path))?;
         violations.extend(text::forbidden_strings(path, &content));
+        violations.extend(manifests::check(path, &String::from_utf8_lossy(&content)));
         violations.extend(words::find(path, &String::from_utf8_lossy(&content)));
         if Path::new(path).extension().is_some_and(|extension| extension == "rs") {
             let text = String::from_utf8(content)?;
