@@ -55,8 +55,7 @@ impl Profiler {
     ///
     /// # Errors
     /// As [`start`](Self::start), for the target.
-    #[cfg(feature = "cli")]
-    pub(crate) fn find_target(&self) -> Result<()> {
+    pub fn find_target(&self) -> Result<()> {
         crate::session::find_target(&self.settings)
     }
 }

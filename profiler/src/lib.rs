@@ -75,8 +75,8 @@
 //!
 //! # Features
 //!
-//! All are part of the default feature `cli`, the command line of the `profiler` binary. An embedder uses
-//! `default-features = false` and adds those that it needs:
+//! The default features name as much as the command line does, and write profiles. An embedder that reads profiles as data
+//! uses `default-features = false` and adds those that it needs:
 //!
 //! | feature | adds |
 //! |---|---|
@@ -93,9 +93,6 @@
 
 mod available_events;
 mod builder;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 mod command_user;
 mod counted_event;
 pub mod doctor;
@@ -104,7 +101,7 @@ mod event_condition;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
-mod proc_mount;
+pub mod proc_mount;
 mod sampler;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
@@ -134,9 +131,9 @@ pub use profiler_symbolize::{
     EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
     SymbolDirectories, symbol_server::Download,
 };
-pub use sampler::Unwind;
+pub use sampler::{Unwind, ebpf::CpuSet};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;
-pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
-pub use sys::allocator::return_freed_memory;
+pub use session::{Downloads, Ended, MeasuredTarget, MemoryShortage, Progress, Session, Stopper, Target};
+pub use sys::{allocator::return_freed_memory, priority::raise_thread_priority};

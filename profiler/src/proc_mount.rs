@@ -3,7 +3,6 @@
 use std::{fs, path::Path};
 
 use crate::error::{Error, ErrorKind, Result};
-#[cfg(feature = "cli")]
 use crate::sys::mount_namespace;
 
 /// The processes that `/proc` shows.
@@ -29,30 +28,29 @@ impl ProcMount {
             Err(_) => Self::Missing,
         }
     }
+}
 
-    /// Mounts the `/proc` of this PID namespace for this process alone, where another one or none is mounted and the
-    /// privileges permit it. For a process with one thread.
-    #[cfg(feature = "cli")]
-    pub(crate) fn replace() {
-        if Self::current() == Self::Own {
-            return;
-        }
-        match mount_namespace::mount_own_proc() {
-            Ok(()) => log::info!("mounted the `/proc` of this pid namespace for this process alone"),
-            Err(error) => log::debug!("failed to mount `/proc`: {error}"),
-        }
+/// Mounts the `/proc` of this PID namespace for this process alone, where another one or none is mounted and the
+/// privileges permit it. For a process with one thread.
+pub fn mount_own() {
+    if ProcMount::current() == ProcMount::Own {
+        return;
     }
+    match mount_namespace::mount_own_proc() {
+        Ok(()) => log::info!("mounted the `/proc` of this pid namespace for this process alone"),
+        Err(error) => log::debug!("failed to mount `/proc`: {error}"),
+    }
+}
 
-    /// Checks that ids mean the same processes here and in `/proc`.
-    ///
-    /// # Errors
-    /// They do not.
-    pub(crate) fn check() -> Result<()> {
-        let message = match Self::current() {
-            Self::Own => return Ok(()),
-            Self::Foreign => "`/proc` is of another pid namespace: ids mean other processes there",
-            Self::Missing => "`/proc` is not mounted",
-        };
-        Err(Error::new(ErrorKind::Unsupported, message))
-    }
+/// Checks that ids mean the same processes here and in `/proc`.
+///
+/// # Errors
+/// They do not.
+pub fn check() -> Result<()> {
+    let message = match ProcMount::current() {
+        ProcMount::Own => return Ok(()),
+        ProcMount::Foreign => "`/proc` is of another pid namespace: ids mean other processes there",
+        ProcMount::Missing => "`/proc` is not mounted",
+    };
+    Err(Error::new(ErrorKind::Unsupported, message))
 }

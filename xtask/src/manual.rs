@@ -20,7 +20,7 @@ pub(crate) struct Manual {
 impl Manual {
     #[cfg(feature = "manual")]
     pub(crate) fn run(&self) -> Result<()> {
-        profiler::cli::write_manual(&self.folder)?;
+        profiler_cli::write_manual(&self.folder)?;
         println!("man pages and completions: {}", self.folder.display());
         Ok(())
     }

@@ -97,7 +97,7 @@ mod tests {
     fn the_members_of_the_workspace_are_listed_with_their_features() {
         let packages = packages().unwrap();
         let profiler = packages.iter().find(|package| package.name == "profiler").unwrap();
-        assert!(profiler.features.contains_key("cli"));
+        assert!(profiler.features.contains_key("formats"));
         assert!(profiler.folder().join("Cargo.toml").is_file());
         assert_eq!(profiler.library(), Some("profiler"));
         let xtask = packages.iter().find(|package| package.name == "xtask").unwrap();

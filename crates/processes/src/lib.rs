@@ -43,6 +43,7 @@ mod address_space;
 mod ancestors;
 mod capture;
 pub mod cgroup;
+mod clock;
 mod confined_open;
 mod copied_text;
 mod error;
@@ -74,6 +75,7 @@ mod time_ordered;
 
 pub use address_space::AddressSpace;
 pub use ancestors::Ancestor;
+pub use clock::monotonic_ns;
 pub use error::{FindError, LookupError};
 pub use file_version::FileVersion;
 pub use futex_waits::FutexWait;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::clock::monotonic_ns;
+
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
     jit_directories, kubernetes::ContainerNames, maps, program::program_name,
@@ -190,13 +192,6 @@ fn read_start_ticks(proc: &ProcFs, pid: u32) -> Result<u64, LookupError> {
 fn read_text(proc: &ProcFs, pid: u32, entry: &str) -> Result<String, LookupError> {
     let bytes = proc.read(pid, entry).map_err(|error| LookupError::from_io(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
-fn monotonic_ns() -> u64 {
-    const NS_PER_S: u64 = 1_000_000_000;
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_processes::monotonic_ns;
 use profiler_processes::{Process, ProcessKey, ProcessTable};
 
 use crate::{
     RuntimeRequests, Symbolizer,
     diagnostics::{
         CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, OmittedCount,
-        TakenEvents, monotonic_ns,
+        TakenEvents,
     },
     event_request::EventRequest,
     jit::runtime_process,

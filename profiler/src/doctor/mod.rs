@@ -1,6 +1,7 @@
 //! Checks what the kernel and the privileges of this process allow, by trying each operation.
 
 mod ability;
+mod advice;
 mod privilege;
 mod process;
 mod remedy;
@@ -41,7 +42,6 @@ pub struct Finding {
 }
 
 /// The effect of a finding on profiling.
-#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     /// None.
@@ -53,6 +53,12 @@ pub enum Status {
 }
 
 impl Report {
+    /// A report of these findings.
+    #[must_use]
+    pub fn new(situation: Situation, findings: Vec<Finding>) -> Self {
+        Self { situation, findings }
+    }
+
     /// The worst status of all findings.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -76,11 +82,15 @@ impl Report {
 }
 
 impl Finding {
-    fn ok(name: &'static str, observed: impl Into<String>) -> Self {
+    /// A check without an effect on profiling.
+    #[must_use]
+    pub fn ok(name: &'static str, observed: impl Into<String>) -> Self {
         Self { name, status: Status::Ok, observed: observed.into(), lacks: None, remedy: None }
     }
 
-    fn degraded(
+    /// A check that found something that profiles lack.
+    #[must_use]
+    pub fn degraded(
         name: &'static str,
         observed: impl Into<String>,
         lacks: &'static str,
@@ -90,7 +100,13 @@ impl Finding {
         Self { name, status: Status::Degraded, observed: observed.into(), lacks, remedy }
     }
 
-    fn missing(name: &'static str, observed: impl Into<String>, remedy: impl Into<Option<Remedy>>) -> Self {
+    /// A check that found profiling impossible.
+    #[must_use]
+    pub fn missing(
+        name: &'static str,
+        observed: impl Into<String>,
+        remedy: impl Into<Option<Remedy>>,
+    ) -> Self {
         let (observed, remedy) = (observed.into(), remedy.into());
         Self { name, status: Status::Missing, observed, lacks: None, remedy }
     }

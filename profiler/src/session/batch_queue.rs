@@ -2,8 +2,10 @@
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 
+use profiler_processes::monotonic_ns;
+
 use super::reader::Message;
-use crate::sampler::{Batch, ebpf::monotonic_ns};
+use crate::sampler::Batch;
 
 /// The least of [`BatchQueue::max_pending_records`].
 const MIN_PENDING_RECORDS: usize = 64 << 10;

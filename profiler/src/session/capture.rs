@@ -4,6 +4,8 @@
 use std::time::Duration;
 use std::{path::Path, sync::Arc};
 
+#[cfg(fuzzing)]
+use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
 #[cfg(fuzzing)]
@@ -21,7 +23,7 @@ use super::{
     target::TargetWatch,
 };
 #[cfg(fuzzing)]
-use crate::sampler::{SampleSource as _, ebpf::monotonic_ns};
+use crate::sampler::SampleSource as _;
 #[cfg(fuzzing)]
 use crate::session::Adjustment;
 use crate::{

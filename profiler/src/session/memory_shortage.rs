@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::sampler::ebpf::monotonic_ns;
+use profiler_processes::monotonic_ns;
 
 /// While memory is short, samples are shed that have waited for longer, nanoseconds.
 const MAX_WAIT_NS: u64 = 500_000_000;
@@ -13,17 +13,16 @@ const MAX_WAIT_NS: u64 = 500_000_000;
 /// A flag that the thread that measures memory sets for the threads of a session. A session whose memory is not measured is never
 /// short of it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MemoryShortage(Arc<AtomicBool>);
+pub struct MemoryShortage(Arc<AtomicBool>);
 
 impl MemoryShortage {
     /// Begins or ends it.
-    #[cfg(feature = "cli")]
-    pub(crate) fn set(&self, is_short: bool) {
+    pub fn set(&self, is_short: bool) {
         self.0.store(is_short, Ordering::Relaxed);
     }
 
     /// Whether memory is short now.
-    pub(crate) fn is_present(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
@@ -33,7 +32,7 @@ impl MemoryShortage {
     }
 }
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 mod tests {
     use profiler_processes::{ProcFs, ProcessFilter};
     use profiler_profile::{Header, Loss};

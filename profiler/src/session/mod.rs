@@ -43,13 +43,11 @@ use profiler_profile::{Cost, Header, Profile};
 use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
-pub(crate) use self::memory_shortage::MemoryShortage;
+pub use self::memory_shortage::MemoryShortage;
 pub(crate) use self::start::{Settings, start};
-#[cfg(feature = "cli")]
-pub(crate) use self::target::MeasuredTarget;
+pub use self::target::MeasuredTarget;
 pub use self::target::Target;
 use self::target::TargetWatch;
-#[cfg(feature = "cli")]
 pub(crate) use self::target::find_target;
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -144,17 +142,14 @@ enum Parts {
     Profile,
     /// The runtime events and the occurrences of counted events since they were taken last, without stacks: the interval of the
     /// next profile goes on.
-    #[cfg(feature = "cli")]
     Measures,
     /// Both, up to the same time. The profile is joined with others, and has no findings.
-    #[cfg(feature = "cli")]
     ProfileAndMeasures,
 }
 
 impl Parts {
     fn has_profile(self) -> bool {
         match self {
-            #[cfg(feature = "cli")]
             Self::Measures => false,
             _ => true,
         }
@@ -173,7 +168,6 @@ impl Parts {
 #[derive(Debug, Default)]
 struct Taken {
     profile: Option<Profile>,
-    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command line takes measures"))]
     measures: Option<Profile>,
 }
 
@@ -281,8 +275,7 @@ impl Session {
     ///
     /// # Errors
     /// The first error of a thread of the session.
-    #[cfg(feature = "cli")]
-    pub(crate) fn stop_with_measures(mut self) -> Result<(Profile, Profile)> {
+    pub fn stop_with_measures(mut self) -> Result<(Profile, Profile)> {
         both_of(self.take(Parts::ProfileAndMeasures, true)?)
     }
 
@@ -301,8 +294,7 @@ impl Session {
     ///
     /// # Errors
     /// The first error of a thread of the session.
-    #[cfg(feature = "cli")]
-    pub(crate) fn take_measures(&mut self) -> Result<Profile> {
+    pub fn take_measures(&mut self) -> Result<Profile> {
         self.take(Parts::Measures, false)?.measures.ok_or_else(ended_without_reply)
     }
 
@@ -311,8 +303,7 @@ impl Session {
     ///
     /// # Errors
     /// The first error of a thread of the session.
-    #[cfg(feature = "cli")]
-    pub(crate) fn take_profile_and_measures(&mut self) -> Result<(Profile, Profile)> {
+    pub fn take_profile_and_measures(&mut self) -> Result<(Profile, Profile)> {
         both_of(self.take(Parts::ProfileAndMeasures, false)?)
     }
 
@@ -330,8 +321,7 @@ impl Session {
     }
 
     /// The flag by which another thread makes this session use less memory.
-    #[cfg(feature = "cli")]
-    pub(crate) fn memory_shortage(&self) -> MemoryShortage {
+    pub fn memory_shortage(&self) -> MemoryShortage {
         self.shared.memory_shortage.clone()
     }
 
@@ -371,8 +361,7 @@ impl Session {
     }
 
     /// The target, where the kernel measures its resources as one: no several processes, and no threads.
-    #[cfg(feature = "cli")]
-    pub(crate) fn measured_target(&self) -> Option<MeasuredTarget<'_>> {
+    pub fn measured_target(&self) -> Option<MeasuredTarget<'_>> {
         self.watch.measured()
     }
 
@@ -495,7 +484,6 @@ fn profile_of(taken: Taken) -> Result<Profile> {
     taken.profile.ok_or_else(ended_without_reply)
 }
 
-#[cfg(feature = "cli")]
 fn both_of(taken: Taken) -> Result<(Profile, Profile)> {
     taken.profile.zip(taken.measures).ok_or_else(ended_without_reply)
 }

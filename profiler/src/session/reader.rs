@@ -9,10 +9,12 @@ use std::{
     time::Duration,
 };
 
+use profiler_processes::monotonic_ns;
+
 use super::{Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval, reset_waker};
 use crate::{
     error::Result,
-    sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
+    sampler::{Batch, KernelCounts, SampleSource},
     sys::priority::raise_thread_priority,
 };
 
@@ -221,7 +223,6 @@ mod tests {
         assert_eq!(lost_events, reads as u64);
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn measures_do_not_end_the_interval_of_the_source() {
         let ((reads, _), (interval_ends, ends_seen), (stops, _)) = (channel(), channel(), channel());

@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::sampler::{RawStack, RawStackId, ebpf::monotonic_ns};
+use profiler_processes::monotonic_ns;
+
+use crate::sampler::{RawStack, RawStackId};
 
 /// The bytes of one generation.
 const MAX_GENERATION_BYTES: usize = 8 << 20;

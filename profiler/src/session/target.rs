@@ -22,7 +22,7 @@ use rustix::{
 use super::{Settings, named_process};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    proc_mount::ProcMount,
+    proc_mount,
     sampler::Filter,
     sys::command::GatedCommand,
 };
@@ -90,12 +90,13 @@ pub(super) struct TargetWatch {
 }
 
 /// A target whose resources the kernel measures as one.
-#[cfg(feature = "cli")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MeasuredTarget<'a> {
+pub enum MeasuredTarget<'a> {
+    /// The id of a process.
     Process(u32),
     /// The directory of a cgroup.
     Cgroup(&'a std::path::Path),
+    /// All processes of the machine.
     Machine,
 }
 
@@ -157,7 +158,6 @@ impl TargetWatch {
     }
 
     /// What is watched, where the kernel measures it as one.
-    #[cfg(feature = "cli")]
     pub(super) fn measured(&self) -> Option<MeasuredTarget<'_>> {
         match (&self.cgroup, &*self.processes, &*self.threads) {
             (Some(directory), ..) => Some(MeasuredTarget::Cgroup(directory)),
@@ -196,7 +196,7 @@ impl TargetWatch {
 
 /// Resolves the target. Forks the process of a command.
 pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
-    ProcMount::check()?;
+    proc_mount::check()?;
     let children = settings.follows_children();
     match &settings.target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
@@ -219,7 +219,6 @@ pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
 }
 
 /// Whether a target is there that is not a command.
-#[cfg(feature = "cli")]
 pub(crate) fn find_target(settings: &Settings) -> Result<()> {
     find(settings, &ProcFs::live()).map(drop)
 }

@@ -11,7 +11,6 @@ pub(crate) mod kernel_file;
 pub(crate) mod kernel_names;
 #[cfg(feature = "sandbox")]
 pub(crate) mod landlock_abi;
-#[cfg(feature = "cli")]
 pub(crate) mod mount_namespace;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;

@@ -7,7 +7,7 @@ const NICENESS_STEPS: i32 = 10;
 
 /// Lets the calling thread run before the sampled processes, where the profiler has the privilege. Only for threads
 /// that must not be late and that are bounded: the reader runs for moments, the unwinding thread has a CPU quota.
-pub(crate) fn raise_thread_priority() {
+pub fn raise_thread_priority() {
     let result = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - NICENESS_STEPS));
     if let Err(error) = result {
         let thread = std::thread::current();

@@ -62,7 +62,7 @@ struct Account {
 
 /// Runs it for so many windows of a minute.
 pub(super) fn run(minutes: u64, write: bool) -> Result<()> {
-    shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler"]))?;
+    shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler-cli"]))?;
     let folder = project::root().join("target/soak-agent");
     fs::create_dir_all(&folder)?;
     let receiver = Receiver::start(&folder)?;

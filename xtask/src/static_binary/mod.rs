@@ -36,7 +36,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
         package_graph::write(&packages, &target)?;
         cargo.arg("auditable").env("CARGO_SBOM_PATH", packages);
     }
-    cargo.args(["build", "--locked", "--package", "profiler", "--profile", profile]);
+    cargo.args(["build", "--locked", "--package", "profiler-cli", "--profile", profile]);
     // With an explicit target, build scripts and procedural macros are not linked statically.
     cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", compiler_flags().join("\x1f")).current_dir(project::root());

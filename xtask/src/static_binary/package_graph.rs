@@ -49,7 +49,7 @@ pub(super) fn write(path: &Path, target: &str) -> Result<()> {
 /// Each package below its user, with its depth before its name.
 fn tree(target: &str, edges: &str) -> Result<String> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["tree", "--locked", "--package", "profiler", "--target", target, "--edges", edges]);
+    cargo.args(["tree", "--locked", "--package", "profiler-cli", "--target", target, "--edges", edges]);
     shell::read(cargo.args(["--prefix", "depth", "--format", " {p}"]).current_dir(project::root()))
 }
 

@@ -37,10 +37,11 @@ const TESTS_OF: [(&str, &str); 14] = [
 ];
 
 /// Folders whose end-to-end tests are all of them.
-const SHARED_BY_ALL: [&str; 8] = [
+const SHARED_BY_ALL: [&str; 9] = [
     "crates/addresses/",
     "crates/binary-reader/",
     "crates/blocking/",
+    "crates/cli/",
     "crates/profile/",
     "profiler-common/",
     "profiler-ebpf/",

@@ -33,12 +33,6 @@ fn nanoseconds(ticks: u64, ticks_per_second: u64) -> u64 {
     u64::try_from(u128::from(ticks) * NS_PER_S / u128::from(ticks_per_second.max(1))).unwrap_or(u64::MAX)
 }
 
-/// The time of `CLOCK_MONOTONIC`.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,9 +21,9 @@ use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc::{CollectCommand, ProviderConfig, SessionConfig},
 };
+use profiler_processes::monotonic_ns;
 
 use super::{
-    clock::monotonic_ns,
     failure_reason,
     method_events::EventOptions,
     report::{Report, ReportScope},

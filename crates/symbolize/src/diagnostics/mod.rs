@@ -44,8 +44,12 @@ use std::{
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
+pub use self::{
+    event_buffer::CollectedEvent,
+    event_stream::{EventStream, StreamEnd},
+    omitted_counts::OmittedCount,
+};
 pub(crate) use self::{
-    clock::monotonic_ns,
     event_buffer::TakenEvents,
     event_listener::{EventListener, LostEvents},
     event_threads::{EventThread, ThreadReader},
@@ -54,11 +58,6 @@ pub(crate) use self::{
     report::ReportScope,
     requested_perf_map::PerfMapPaths,
     stream::MAX_UNWRITTEN_NS,
-};
-pub use self::{
-    event_buffer::CollectedEvent,
-    event_stream::{EventStream, StreamEnd},
-    omitted_counts::OmittedCount,
 };
 use self::{
     listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,

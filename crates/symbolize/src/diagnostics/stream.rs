@@ -3,9 +3,10 @@
 use std::io;
 
 use profiler_dotnet_symbols::eventpipe::nettrace::{Clock, Decoder, Event};
+use profiler_processes::monotonic_ns;
 
 use super::{
-    clock::{TimeBase, monotonic_ns},
+    clock::TimeBase,
     method_events::{EventTime, MethodEvents, Observed},
     session::Session,
 };

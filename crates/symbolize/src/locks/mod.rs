@@ -8,10 +8,11 @@ mod mutexes;
 
 use std::sync::Arc;
 
+use profiler_processes::monotonic_ns;
 use profiler_processes::{Process, ProcessKey};
 
 pub(crate) use self::mutexes::MutexReadings;
-use crate::diagnostics::{EventThread, ThreadReader, monotonic_ns};
+use crate::diagnostics::{EventThread, ThreadReader};
 
 /// The locks of a process at a time.
 #[derive(Clone, Debug)]

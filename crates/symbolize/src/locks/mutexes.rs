@@ -13,10 +13,11 @@ use std::{
 };
 
 use profiler_blocking::Object;
+use profiler_processes::monotonic_ns;
 use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
 
 use super::{AwaitedLock, LockReadings, ProcessLocks};
-use crate::{Symbolizer, diagnostics::monotonic_ns};
+use crate::Symbolizer;
 
 /// Threads of a process that is read.
 const MAX_THREADS: usize = 1024;

@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, Process};
 use profiler_profile::Reason;
 
@@ -29,7 +30,6 @@ use self::{
 };
 use crate::{
     attempts::Attempts,
-    diagnostics::monotonic_ns,
     locks::{AwaitedLock, LockReadings},
     modules::Modules,
 };

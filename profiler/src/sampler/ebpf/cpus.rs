@@ -6,25 +6,26 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// A set of CPU numbers, written as the kernel writes CPU lists: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CpuSet(Vec<u32>);
+pub struct CpuSet(Vec<u32>);
 
 /// The highest `CONFIG_NR_CPUS`: a list with a higher number is rejected.
 const MAX_CPUS: u32 = 8192;
 
 impl CpuSet {
     /// The numbers, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
     /// Whether the set contains no CPU.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether the set contains a CPU.
     #[must_use]
-    pub(crate) fn contains(&self, cpu: u32) -> bool {
+    pub fn contains(&self, cpu: u32) -> bool {
         self.0.binary_search(&cpu).is_ok()
     }
 }

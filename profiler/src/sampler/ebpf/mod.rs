@@ -41,13 +41,13 @@ use std::{
 };
 
 pub(crate) use config::INITIAL_PID_NAMESPACE;
-pub(crate) use cpus::{CpuSet, check_present, online};
+pub use cpus::CpuSet;
+pub(crate) use cpus::{check_present, online};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
+use profiler_processes::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, poll};
-#[cfg(feature = "cli")]
-pub(crate) use timers::random_fraction;
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
 #[cfg(fuzzing)]
@@ -445,13 +445,6 @@ fn wait_error(error: io::Error) -> Error {
 
 fn timer_error(error: io::Error) -> Error {
     Error::with_source(ErrorKind::Io, "failed to read the times of a timer event", error)
-}
-
-/// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    const NS_PER_S: u64 = 1_000_000_000;
-    u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Reads the number in a sysctl file.

@@ -7,13 +7,13 @@ use std::{
 };
 
 use profiler_common::off_cpu::OffCpuThread;
+use profiler_processes::monotonic_ns;
 use zerocopy::FromBytes;
 
 use super::{
     counted_waits::CountedWaits,
     iterator_pass::{self, Blockage},
     map_sizes::MAX_WAITING_THREADS,
-    monotonic_ns,
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},

@@ -10,12 +10,10 @@ use profiler_common::{
     Config, TargetFilter, names,
     system_call::{BEGUN_BEFORE, SystemCallEntry},
 };
+use profiler_processes::monotonic_ns;
 use zerocopy::IntoBytes;
 
-use super::{
-    loader::{clone_fd, load_program, map},
-    monotonic_ns,
-};
+use super::loader::{clone_fd, load_program, map};
 use crate::{
     error::{Error, Operation, Result},
     sys::{

@@ -130,7 +130,7 @@ fn periods_ns(frequency_hz: u64, random: &mut dyn FnMut() -> f64) -> impl Iterat
 }
 
 /// A random number from 0 up to 1.
-pub(crate) fn random_fraction() -> f64 {
+pub(super) fn random_fraction() -> f64 {
     // The seed of each state is random.
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }

@@ -7,10 +7,11 @@ use std::{
 };
 
 use profiler_common::wall::{WaitingThread, WallPass};
+use profiler_processes::monotonic_ns;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns, records, requested_stacks::RequestedStacks,
+    iterator_pass, map_sizes::MAX_WAITING_THREADS, records, requested_stacks::RequestedStacks,
     timers::random_fraction, wall_scan::WallScanner,
 };
 use crate::{

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::{Header, Profile};
 
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     Profiler, Target,
     error::{Error, ErrorKind, Result},
-    sampler::{SampleSource as _, ebpf::monotonic_ns},
+    sampler::SampleSource as _,
     sys::usage::cpu_time,
 };
 

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use profiler_common::unwind::StackEndReason;
+use profiler_processes::monotonic_ns;
 use profiler_processes::{SidebandEvent, SidebandEventKind};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -14,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     sampler::{
         Batch, Comm, KernelCounts, Origin, RawSample, RawStack, RawStackId, SampleSource,
-        batch_order::BatchOrder, ebpf::monotonic_ns,
+        batch_order::BatchOrder,
     },
 };
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use profiler_common::unwind::{MAX_MAPPINGS, MAX_PROCESSES, MappingEntry};
+use profiler_processes::monotonic_ns;
 use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
@@ -23,7 +24,7 @@ use super::{
     tenant::{SharedCapacity, Tenant, TurnQueue},
 };
 use crate::{
-    sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps, monotonic_ns},
+    sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps},
     sys::usage::thread_cpu_time,
 };
 

@@ -12,6 +12,7 @@ use std::{
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
 use profiler_elf_symbols::{Elf, Machine};
+use profiler_processes::monotonic_ns;
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
     root_directory::RootDirectory,
@@ -26,7 +27,7 @@ use super::{
     tenant::{SharedCapacity, Tenant},
 };
 use crate::{
-    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps, monotonic_ns},
+    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
     sys::usage::thread_cpu_time,
 };
 

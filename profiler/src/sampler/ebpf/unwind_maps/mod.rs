@@ -17,11 +17,11 @@ use profiler_common::unwind::{
     FileSegment, MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
     MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
+use profiler_processes::monotonic_ns;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{
     free_ranges::FreeRanges,
-    monotonic_ns,
     row_chunks::{FirstChunks, add_chunks, insert_chunk},
 };
 use crate::sys::{bpf, bpf_array};

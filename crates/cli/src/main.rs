@@ -1,0 +1,7 @@
+//! The `profiler` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    profiler_cli::run()
+}
