@@ -5,7 +5,7 @@ use std::env;
 use anyhow::{Context, Result, bail};
 use profiler::{Builder, CommandUser};
 
-use super::standard_streams::print_message;
+use super::{standard_streams::print_message, sudo::parse_id};
 
 /// Sets the user of a command: that of `--user`; else the caller of sudo, if root runs the profiler. A line on standard
 /// error names the caller.
@@ -38,12 +38,6 @@ fn caller_of_sudo(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Co
     CommandUser::find_by_uid(uid, gid)?.map(Some).with_context(|| {
         format!("SUDO_UID is {uid}, which is not the id of a user: unset it, or choose the user with --user")
     })
-}
-
-/// Parses the id of a user or a group. The highest number is no id: setresuid(2) takes it for "no change".
-pub(super) fn parse_id(text: &str) -> Option<u32> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|id| is_number && *id != u32::MAX)
 }
 
 fn wrong_id(variable: &str, text: &str) -> String {

@@ -4,11 +4,13 @@ mod agent;
 mod arguments;
 mod byte_size;
 mod command_user;
+mod destination;
 mod doctor;
 mod duration;
 mod event_log;
 mod event_sets;
 mod event_summary;
+mod exit;
 mod file_series;
 mod held_log;
 mod incident_summary;
@@ -29,7 +31,9 @@ mod service;
 mod shape;
 mod signals;
 mod standard_streams;
+mod sudo;
 mod summary;
+mod write_profile;
 mod wrong_arguments;
 
 use std::{io::Write as _, process::ExitCode};
@@ -44,18 +48,6 @@ use self::{
     standard_streams::{print_message, write_result},
     wrong_arguments::WrongArguments,
 };
-
-/// The exit codes of the program.
-mod exit {
-    /// An operation failed; standard error has the reason.
-    pub(super) const FAILED: u8 = 1;
-    /// The arguments are wrong.
-    pub(super) const WRONG_ARGUMENTS: u8 = 2;
-    /// No sample was taken.
-    pub(super) const NO_SAMPLE: u8 = 3;
-    /// A recorder of `--follow` has ended with its target, or has not found it.
-    pub(super) const TARGET_ENDED: u8 = 4;
-}
 
 /// Runs the program with the arguments of this process, and returns its exit code.
 ///

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use profiler::{EventStream, StreamEnd};
 
-use super::{arguments::OutputArguments, outputs::Destination, wrong_arguments::WrongArguments};
+use super::{arguments::OutputArguments, destination::Destination, wrong_arguments::WrongArguments};
 
 const EXTENSION: &str = "nettrace";
 

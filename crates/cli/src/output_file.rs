@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use super::command_user::parse_id;
+use super::sudo::parse_id;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx},
     io::Errno,

@@ -6,16 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use profiler::sandbox;
 use profiler_profile::{EventId, Profile};
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
 use super::{
     arguments::{CommonArguments, OutputArguments},
+    destination::Destination,
     nettrace_file::is_nettrace,
-    output_file::{OutputFile, inherited_descriptor},
-    standard_streams::write_result,
     wrong_arguments::WrongArguments,
 };
 
@@ -32,35 +31,6 @@ pub(super) struct Outputs {
 struct Output {
     format: Format,
     to: Destination,
-}
-
-/// Where an output is written to.
-#[derive(Debug)]
-pub(super) enum Destination {
-    StandardOutput,
-    File { path: PathBuf, file: OutputFile },
-}
-
-impl Destination {
-    /// Opens a file; an existing one keeps its content.
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        if is_standard_output(path) {
-            return Ok(Self::StandardOutput);
-        }
-        let file =
-            OutputFile::open(path).with_context(|| format!("failed to create `{}`", path.display()))?;
-        Ok(Self::File { path: path.to_owned(), file })
-    }
-
-    /// Writes the content. A closed pipe at standard output is not an error.
-    pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-        match self {
-            Self::StandardOutput => write_result(write),
-            Self::File { path, file } => {
-                file.write(write).with_context(|| format!("failed to write `{}`", path.display()))
-            }
-        }
-    }
 }
 
 impl Output {
@@ -227,13 +197,6 @@ fn format_of(path: &Path, selected: Option<Format>) -> Result<Format> {
     }
 }
 
-/// Whether the path selects standard output: `-`, `-.svg` with a format, or `/dev/stdout`.
-fn is_standard_output(path: &Path) -> bool {
-    let is_dash =
-        path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'));
-    is_dash || inherited_descriptor(path) == Some(1)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -272,7 +235,6 @@ mod tests {
                 matches!(&outputs[..], [Output { format: found, to: Destination::StandardOutput }] if *found == format)
             );
         }
-        assert!(!is_standard_output(Path::new("a/-.top")) && !is_standard_output(Path::new("-a.top")));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use profiler_profile_formats::{Format, WriteFormat as _};
 
 use super::{
     arguments::{CommonArguments, OutputArguments, ViewArguments},
+    exit,
     outputs::Outputs,
-    run,
     standard_streams::print_messages,
+    write_profile,
     wrong_arguments::WrongArguments,
 };
 
@@ -24,7 +25,7 @@ pub(super) fn report(
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    run::write(&profile, &arguments.shape, outputs, common.quiet)
+    write_profile::write(&profile, &arguments.shape, outputs, common.quiet)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
@@ -34,7 +35,7 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     let profile = read(path, arguments)?;
     let event = arguments.shape.event(&profile)?;
     outputs.write(&profile, &arguments.shape.view(&profile), event).into_result()?;
-    Ok(run::code_of(&profile))
+    Ok(exit::code_of(&profile))
 }
 
 /// `profiler diff`: writes the difference of two recorded profiles to all outputs, and the table to standard error if no
@@ -75,7 +76,7 @@ pub(super) fn diff(
         print_messages(&String::from_utf8_lossy(&table));
     }
     written.into_result()?;
-    Ok(run::code_of(&before).max(run::code_of(&after)))
+    Ok(exit::code_of(&before).max(exit::code_of(&after)))
 }
 
 /// Reads a recorded profile, symbolizes unsymbolized frames if `--debug-dir` is given, and applies the filters.

@@ -1,11 +1,11 @@
 //! Runs the selected command: samples, replays or hands over to `doctor`, `live`, `record`, `agent`, `report`, `top` and
 //! `diff`.
 
-use std::{borrow::Cow, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use profiler::{Profiler, proc_mount, sandbox};
-use profiler_profile::{EventId, Profile};
+use profiler_profile::Profile;
 
 use super::{
     agent,
@@ -14,12 +14,12 @@ use super::{
     held_log::HeldLog,
     list, live,
     nettrace_file::NettraceFile,
-    outputs::{Outputs, WrittenOutputs},
+    outputs::Outputs,
     print_error, progress, record, report, saved_profile,
     shape::ShapeArguments,
     signals,
-    standard_streams::{print_message, print_messages},
-    summary,
+    standard_streams::print_message,
+    write_profile::{write, write_event},
     wrong_arguments::{self, WrongArguments},
 };
 
@@ -71,7 +71,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, arguments.common.quiet);
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
-        Some(mut command) => Ok(match exit_code(command.wait()?) {
+        Some(mut command) => Ok(match exit::code_of_command(command.wait()?) {
             0 => code,
             failed => failed,
         }),
@@ -104,7 +104,7 @@ fn write_session(
             Err(error) => print_message(&format!("the profile is lost: {error:#}")),
         }
     }
-    code.unwrap_or_else(|| code_of(profile))
+    code.unwrap_or_else(|| exit::code_of(profile))
 }
 
 fn replay(
@@ -120,54 +120,4 @@ fn replay(
     session.wait(None);
     let profile = view.shape.apply(progress::stop(session, common.quiet)?);
     write(&profile, &view.shape, outputs, common.quiet)
-}
-
-/// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
-pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs, quiet: bool) -> Result<u8> {
-    write_event(profile, shape, shape.event(profile)?, outputs, quiet).into_result()?;
-    Ok(code_of(profile))
-}
-
-/// Writes a profile to all outputs, those of a single event with this one, and its summary to standard error.
-fn write_event(
-    profile: &Profile,
-    shape: &ShapeArguments,
-    event: EventId,
-    outputs: Outputs,
-    quiet: bool,
-) -> WrittenOutputs {
-    let hint = outputs.hint();
-    let view = if outputs.has_views() { shape.view(profile) } else { Cow::Borrowed(profile) };
-    let written = outputs.write(profile, &view, event);
-    if !quiet {
-        print_messages(&summary::text(profile, &view));
-        if let Some(hint) = hint {
-            print_message(hint);
-        }
-    }
-    written
-}
-
-/// The exit code after a profile was written.
-pub(super) fn code_of(profile: &Profile) -> u8 {
-    let is_empty = profile.samples().is_empty() && profile.runtime_events().is_empty();
-    if is_empty { exit::NO_SAMPLE } else { 0 }
-}
-
-/// The exit code of a command as shells compute it: 128 + the signal number if a signal ended it.
-pub(super) fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| signals::SIGNAL_EXIT_BASE + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_of_commands_are_those_that_shells_compute() {
-        assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
-        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
-        assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
-    }
 }

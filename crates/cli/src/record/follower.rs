@@ -23,7 +23,6 @@ use super::super::{
     arguments::{CommonArguments, RecordArguments},
     event_log::EventLog,
     exit,
-    run::exit_code,
     service::ServiceManager,
     signals,
     wrong_arguments::{self, WrongArguments},
@@ -123,7 +122,7 @@ impl Requests {
         }
         let status = recorder.wait().context("failed to wait for a recorder")?;
         self.recorder.store(0, Ordering::Release);
-        Ok(exit_code(status))
+        Ok(exit::code_of_command(status))
     }
 
     /// Whether a signal ends the follower within a time.

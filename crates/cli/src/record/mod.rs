@@ -31,7 +31,6 @@ use super::{
     arguments::{CommonArguments, NO_TARGET, RecordArguments},
     event_log::EventLog,
     exit,
-    run::exit_code,
     service::ServiceManager,
     signals,
     standard_streams::write_result,
@@ -361,7 +360,7 @@ fn read_again(trap: &mut Trap, source: &ConditionSource, measures: &mut Measures
 }
 
 fn wait(mut command: Child) -> io::Result<u8> {
-    command.wait().map(exit_code)
+    command.wait().map(exit::code_of_command)
 }
 
 /// The end of an interval, `CLOCK_MONOTONIC` nanoseconds.

@@ -1,0 +1,40 @@
+//! Writes a profile to all outputs, and its summary to standard error.
+
+use std::borrow::Cow;
+
+use anyhow::Result;
+use profiler_profile::{EventId, Profile};
+
+use super::{
+    exit,
+    outputs::{Outputs, WrittenOutputs},
+    shape::ShapeArguments,
+    standard_streams::{print_message, print_messages},
+    summary,
+};
+
+/// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
+pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs, quiet: bool) -> Result<u8> {
+    write_event(profile, shape, shape.event(profile)?, outputs, quiet).into_result()?;
+    Ok(exit::code_of(profile))
+}
+
+/// Writes a profile to all outputs, those of a single event with this one, and its summary to standard error.
+pub(super) fn write_event(
+    profile: &Profile,
+    shape: &ShapeArguments,
+    event: EventId,
+    outputs: Outputs,
+    quiet: bool,
+) -> WrittenOutputs {
+    let hint = outputs.hint();
+    let view = if outputs.has_views() { shape.view(profile) } else { Cow::Borrowed(profile) };
+    let written = outputs.write(profile, &view, event);
+    if !quiet {
+        print_messages(&summary::text(profile, &view));
+        if let Some(hint) = hint {
+            print_message(hint);
+        }
+    }
+    written
+}
