@@ -101,6 +101,7 @@ mod event_condition;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
+mod kernel_release;
 pub mod proc_mount;
 mod sampler;
 #[cfg(feature = "sandbox")]

@@ -8,12 +8,12 @@ mod remedy;
 mod setting;
 mod situation;
 
-pub use self::{
-    remedy::Remedy,
-    situation::{KernelRelease, Situation},
-};
+pub use self::{remedy::Remedy, situation::Situation};
 use crate::error::Result;
-pub use crate::sys::capability::{Capabilities, Capability};
+pub use crate::{
+    kernel_release::KernelRelease,
+    sys::capability::{Capabilities, Capability},
+};
 
 /// The result of [`examine`].
 #[non_exhaustive]

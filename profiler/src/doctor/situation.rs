@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
+    kernel_release::KernelRelease,
     proc_mount::ProcMount,
     sampler::ebpf::{INITIAL_PID_NAMESPACE, btf::Btf},
     sys::{
@@ -60,29 +61,6 @@ pub struct Situation {
     pub perf_event_max_sample_rate_hz: Option<i64>,
     /// `kernel.unprivileged_bpf_disabled`.
     pub unprivileged_bpf_disabled: Option<i64>,
-}
-
-/// Major and minor version of a kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KernelRelease {
-    /// The 6 of 6.18.
-    pub major: u32,
-    /// The 18 of 6.18.
-    pub minor: u32,
-}
-
-impl KernelRelease {
-    /// That of the running kernel.
-    pub(crate) fn current() -> Self {
-        Self::parse(&rustix::system::uname().release().to_string_lossy())
-    }
-
-    /// Parses the output of `uname -r`, `6.18.44-cloud-amd64`; 0.0 if it has no version.
-    fn parse(release: &str) -> Self {
-        let mut numbers =
-            release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
-        Self { major: numbers.next().unwrap_or(0), minor: numbers.next().unwrap_or(0) }
-    }
 }
 
 impl Situation {
@@ -145,16 +123,6 @@ fn is_other_namespace(name: &str, initial_inode: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_compared_by_number() {
-        let release = |text| KernelRelease::parse(text);
-        assert_eq!(release("6.18.44-fc-v669"), KernelRelease { major: 6, minor: 18 });
-        assert_eq!(release("5.10"), KernelRelease { major: 5, minor: 10 });
-        assert_eq!(release("5.10-rc1"), KernelRelease { major: 5, minor: 10 });
-        assert_eq!(release("next"), KernelRelease::default());
-        assert!(release("5.9.16") < release("5.10.0"));
-    }
 
     #[test]
     fn only_a_filter_counts_as_seccomp() {

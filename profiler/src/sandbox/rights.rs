@@ -12,7 +12,7 @@ use rustix::{
 
 use crate::{
     counted_event::EventSource,
-    doctor::KernelRelease,
+    kernel_release::KernelRelease,
     session::Settings,
     sys::{sysctl, user::set_file_user},
 };

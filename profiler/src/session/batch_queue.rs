@@ -4,7 +4,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use profiler_processes::monotonic_ns;
 
-use super::reader::Message;
+use super::message::Message;
 use crate::sampler::Batch;
 
 /// The least of [`BatchQueue::max_pending_records`].

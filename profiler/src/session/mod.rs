@@ -8,6 +8,7 @@ pub(crate) mod capture;
 mod interval;
 mod measures;
 mod memory_shortage;
+mod message;
 mod named_process;
 mod pipeline;
 mod poll;

@@ -11,30 +11,14 @@ use std::{
 
 use profiler_processes::monotonic_ns;
 
-use super::{Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval, reset_waker};
-use crate::{
-    error::Result,
-    sampler::{Batch, KernelCounts, SampleSource},
-    sys::priority::raise_thread_priority,
+use super::{
+    Request, Shared,
+    batch_queue::BatchQueue,
+    message::{IntervalCounts, Message},
+    polling_interval::PollingInterval,
+    reset_waker,
 };
-
-/// A message from the reader to the pipeline.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
-    Batch(Batch, u64),
-    /// A request, after all batches up to its end. `counts` is `Some` for a profile.
-    Request { request: Request, counts: Option<Box<IntervalCounts>>, ended_ns: u64 },
-}
-
-/// The counters at the end of an interval.
-#[derive(Debug)]
-pub(super) struct IntervalCounts {
-    /// The ticks that were counted before the last batch was read.
-    pub(super) ticks_before: u64,
-    /// The counters after it.
-    pub(super) counts: KernelCounts,
-}
+use crate::{error::Result, sampler::SampleSource, sys::priority::raise_thread_priority};
 
 /// Drains a source.
 pub(super) struct Reader {
@@ -132,7 +116,10 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use crate::session::{Adjustment, Parts};
+    use crate::{
+        sampler::{Batch, KernelCounts},
+        session::{Adjustment, Parts},
+    };
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
 

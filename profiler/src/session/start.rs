@@ -26,10 +26,11 @@ use super::capture;
 use super::{
     Adjustment, Request, Session, Shared, Taken,
     interval::Interval,
+    message::{IntervalCounts, Message},
     pipeline::Pipeline,
     polling_interval::PollingInterval,
     probe_places,
-    reader::{IntervalCounts, Message, Reader},
+    reader::Reader,
     sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,

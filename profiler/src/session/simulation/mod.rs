@@ -23,9 +23,10 @@ use self::source::SimulatedSource;
 use super::{
     Adjustment, Parts, Request, Shared,
     interval::Interval,
+    message::{IntervalCounts, Message},
     pipeline::Pipeline,
     polling_interval::PollingInterval,
-    reader::{IntervalCounts, Message, Reader},
+    reader::Reader,
     start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline, sampled},
     wake,
 };

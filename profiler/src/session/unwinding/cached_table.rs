@@ -2,7 +2,11 @@
 
 use std::time::Instant;
 
-use super::{back_off::BackOff, table_cache::TableKey};
+use super::back_off::BackOff;
+
+/// Identifies a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TableKey(pub(super) u32);
 
 /// The result of the last attempt to build and install the table of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

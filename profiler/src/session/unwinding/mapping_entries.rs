@@ -14,7 +14,8 @@ use profiler_symbolize::JitFunctionFrames;
 
 use super::{
     cached_table::CachedTable,
-    table_cache::{TableCache, TableKey, TableOwner},
+    cached_table::TableKey,
+    table_cache::{TableCache, TableOwner},
 };
 use crate::sampler::ebpf::UnwindMaps;
 

@@ -18,9 +18,10 @@ use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
 
 use super::{
     back_off::BackOff,
+    cached_table::TableKey,
     installations::Installations,
     mapping_entries::{Entries, FileTables, INSTALL_INTERVAL},
-    table_cache::{TableCache, TableKey, TableOwner},
+    table_cache::{TableCache, TableOwner},
     tenant::{SharedCapacity, Tenant, TurnQueue},
 };
 use crate::{

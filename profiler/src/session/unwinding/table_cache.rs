@@ -22,7 +22,7 @@ use profiler_unwind_tables::{JitFunction, TableSource, UnwindTable};
 use thiserror::Error;
 
 use super::{
-    cached_table::CachedTable,
+    cached_table::{CachedTable, TableKey},
     generations::Generations,
     tenant::{SharedCapacity, Tenant},
 };
@@ -42,10 +42,6 @@ const MAX_TABLES: usize = 16 * 1024;
 
 /// The most CPU time for building one table: many times that of the largest known file.
 const MAX_BUILD_TIME: Duration = Duration::from_secs(1);
-
-/// Identifies a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TableKey(u32);
 
 /// The installed unwind tables.
 #[derive(Debug)]

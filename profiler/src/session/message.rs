@@ -1,0 +1,22 @@
+//! What the reader thread sends to the pipeline thread.
+
+use super::Request;
+use crate::sampler::{Batch, KernelCounts};
+
+/// One message.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
+    Batch(Batch, u64),
+    /// A request, after all batches up to its end. `counts` is `Some` for a profile.
+    Request { request: Request, counts: Option<Box<IntervalCounts>>, ended_ns: u64 },
+}
+
+/// The counters at the end of an interval.
+#[derive(Debug)]
+pub(super) struct IntervalCounts {
+    /// The ticks that were counted before the last batch was read.
+    pub(super) ticks_before: u64,
+    /// The counters after it.
+    pub(super) counts: KernelCounts,
+}
