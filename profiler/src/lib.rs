@@ -123,6 +123,7 @@ pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 #[cfg(feature = "agent")]
 pub use profiler_agent as agent;
 pub use profiler_findings as findings;
+pub use profiler_processes::{CpuSet, InvalidCpuSet};
 #[cfg(feature = "filters")]
 pub use profiler_profile::Shape;
 pub use profiler_profile::{self as profile, Difference, Profile, difference};
@@ -132,7 +133,7 @@ pub use profiler_symbolize::{
     EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
     SymbolDirectories, symbol_server::Download,
 };
-pub use sampler::{Unwind, ebpf::CpuSet};
+pub use sampler::Unwind;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;

@@ -1,10 +1,9 @@
 //! What a user may miss in the profile of a target: processes that it started and that outlive it, and CPUs on which it may not
 //! run.
 
-use profiler_processes::{ProcFs, ProcessTable, Status};
+use profiler_processes::{CpuSet, ProcFs, ProcessTable, Status};
 
 use super::target::TargetWatch;
-use crate::sampler::ebpf::CpuSet;
 
 /// The most processes that the warning names.
 const MAX_NAMED: usize = 8;

@@ -1,91 +1,16 @@
-//! CPU lists, and the set of CPUs that are online.
+//! The CPUs that are online, possible and present.
 
-use std::{fmt, fs, io, str::FromStr};
+use std::{fs, io};
+
+use profiler_processes::CpuSet;
 
 use crate::error::{Error, ErrorKind, Operation, Result};
-
-/// A set of CPU numbers, written as the kernel writes CPU lists: `0-3,8`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuSet(Vec<u32>);
-
-/// The highest `CONFIG_NR_CPUS`: a list with a higher number is rejected.
-const MAX_CPUS: u32 = 8192;
-
-impl CpuSet {
-    /// The numbers, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().copied()
-    }
-
-    /// Whether the set contains no CPU.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether the set contains a CPU.
-    #[must_use]
-    pub fn contains(&self, cpu: u32) -> bool {
-        self.0.binary_search(&cpu).is_ok()
-    }
-}
-
-impl FromIterator<u32> for CpuSet {
-    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
-        let mut cpus: Vec<u32> = cpus.into_iter().collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        Self(cpus)
-    }
-}
-
-/// The list with ranges, as [`FromStr`] reads it.
-impl fmt::Display for CpuSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges = self.0.chunk_by(|cpu, next| cpu + 1 == *next).filter_map(|range| match range {
-            [] => None,
-            [cpu] => Some(cpu.to_string()),
-            [first, .., last] => Some(format!("{first}-{last}")),
-        });
-        f.write_str(&ranges.collect::<Vec<_>>().join(","))
-    }
-}
-
-impl IntoIterator for CpuSet {
-    type Item = u32;
-    type IntoIter = std::vec::IntoIter<u32>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl FromStr for CpuSet {
-    type Err = Error;
-
-    /// Parses the list format of `/sys/devices/system/cpu/online` (cpuset(7), "List format").
-    fn from_str(text: &str) -> Result<Self> {
-        let bad =
-            || Error::new(ErrorKind::InvalidInput, format!("`{text}` is not a list of CPUs such as 0-3,8"));
-        let mut cpus = Vec::new();
-        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let first: u32 = first.trim().parse().map_err(|_| bad())?;
-            let last: u32 = last.trim().parse().map_err(|_| bad())?;
-            if first > last || last >= MAX_CPUS {
-                return Err(bad());
-            }
-            cpus.extend(first..=last);
-        }
-        if cpus.is_empty() { Err(bad()) } else { Ok(cpus.into_iter().collect()) }
-    }
-}
 
 /// The CPUs that are online. Their numbers need not be contiguous.
 pub(crate) fn online() -> Result<CpuSet> {
     const PATH: &str = "/sys/devices/system/cpu/online";
     match fs::read_to_string(PATH) {
-        Ok(list) => list.parse(),
+        Ok(list) => parse(PATH, &list),
         Err(error) if error.kind() == io::ErrorKind::NotFound => online_without_sysfs(),
         Err(error) => Err(unreadable(PATH, error)),
     }
@@ -95,9 +20,9 @@ pub(crate) fn online() -> Result<CpuSet> {
 pub(super) fn possible() -> Result<u32> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     match fs::read_to_string(PATH) {
-        Ok(list) => list.parse().map(|cpus: CpuSet| cpu_count(cpus.0.len())),
+        Ok(list) => parse(PATH, &list).map(|cpus| cpu_count(cpus.len())),
         // A container without /sys: the CPUs that are online are all that it shows.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(cpu_count(online()?.0.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(cpu_count(online()?.len())),
         Err(error) => Err(unreadable(PATH, error)),
     }
 }
@@ -120,9 +45,9 @@ fn check_among(requested: &[u32], present: &CpuSet) -> Result<()> {
     }
 }
 
-/// A number of CPUs, which [`MAX_CPUS`] bounds.
+/// A number of CPUs, which [`CpuSet`] bounds.
 pub(super) fn cpu_count(cpus: usize) -> u32 {
-    u32::try_from(cpus).unwrap_or(MAX_CPUS)
+    u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
 /// The CPUs that are online, for containers without `/sys`.
@@ -135,6 +60,10 @@ fn online_without_sysfs() -> Result<CpuSet> {
 fn parse_proc_stat(stat: &str) -> CpuSet {
     let names = stat.lines().filter_map(|line| line.split(' ').next()?.strip_prefix("cpu"));
     names.filter_map(|number| number.parse().ok()).collect()
+}
+
+fn parse(path: &str, list: &str) -> Result<CpuSet> {
+    list.parse().map_err(|error| unreadable(path, io::Error::other(error)))
 }
 
 fn unreadable(path: &str, error: io::Error) -> Error {
@@ -172,24 +101,6 @@ impl CpuSelection {
 mod tests {
     use super::*;
 
-    fn list(text: &str) -> Vec<u32> {
-        text.parse::<CpuSet>().unwrap().iter().collect()
-    }
-
-    #[test]
-    fn lists_have_ranges_and_gaps() {
-        assert_eq!(list("0"), [0]);
-        assert_eq!(list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
-        assert_eq!(list("5,1,1"), [1, 5]);
-    }
-
-    #[test]
-    fn a_displayed_list_parses_to_the_same_set() {
-        let cpus: CpuSet = "0-2,7".parse().unwrap();
-        assert_eq!(cpus.to_string(), "0-2,7");
-        assert_eq!(cpus.to_string().parse::<CpuSet>().unwrap(), cpus);
-    }
-
     #[test]
     fn the_error_for_offline_cpus_names_the_online_ones() {
         let error = CpuSelection::new(Some(vec![8001, 8002])).none_online_error().unwrap().to_string();
@@ -219,14 +130,14 @@ mod tests {
 
     #[test]
     fn every_cpu_that_is_online_is_possible() {
-        assert!(possible().unwrap() as usize >= online().unwrap().0.len());
+        assert!(possible().unwrap() as usize >= online().unwrap().len());
     }
 
     #[test]
     fn proc_stat_gives_the_same_cpus_as_sysfs() {
         assert_eq!(online_without_sysfs().unwrap(), online().unwrap());
         let stat = "cpu  9 9\ncpu1 4 4\ncpu3 5 5\nintr 7\ncpux 1\n";
-        assert_eq!(parse_proc_stat(stat), CpuSet(vec![1, 3]));
+        assert_eq!(parse_proc_stat(stat), CpuSet::from_iter([1, 3]));
     }
 
     #[test]

@@ -41,7 +41,6 @@ use std::{
 };
 
 pub(crate) use config::INITIAL_PID_NAMESPACE;
-pub use cpus::CpuSet;
 pub(crate) use cpus::{check_present, online};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use loader::raise_locked_memory_limit;
