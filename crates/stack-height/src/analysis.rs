@@ -15,7 +15,7 @@ use crate::{
     function_rows::FunctionRuns,
     gaps::add_runs_of_gaps,
     knowledge::Knowledge,
-    program::{Hints, Program},
+    program::{Hints, MAX_CODE_ADDRESS, Program},
     root::thread_start_runs,
     row::{Confidence, StackRow},
     run::{Run, row_at, rows_of},
@@ -39,7 +39,8 @@ const SHORT_FUNCTION_BYTES: u64 = 40;
 /// The rows are sorted by address. Each is valid up to the next one. `should_continue` is called regularly.
 ///
 /// # Errors
-/// [`Error::Cancelled`] when `should_continue` returns `false`, [`Error::TooLarge`] when the program exceeds a limit.
+/// [`Error::Cancelled`] when `should_continue` returns `false`, [`Error::TooLarge`] when the program exceeds a limit, also that
+/// of its addresses.
 pub fn analyze(
     program: &dyn Program,
     hints: &Hints,
@@ -66,6 +67,9 @@ pub fn analyze_in_parts(
     should_continue: &dyn Fn() -> bool,
     add_rows: &mut dyn FnMut(&[StackRow]) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    if program.code_ranges().iter().any(|range| range.end > MAX_CODE_ADDRESS) {
+        return Err(Error::TooLarge);
+    }
     let parts = intersections(program.code_ranges(), wanted);
     let lengths = parts.iter().map(|range| range.end.saturating_sub(range.start));
     let wanted_bytes = lengths.fold(0_u64, u64::saturating_add);

@@ -83,7 +83,7 @@ pub use analysis::{analyze, analyze_in_parts};
 pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;
-pub use program::{Hints, Program};
+pub use program::{Hints, MAX_CODE_ADDRESS, Program};
 pub use root::{PROGRAM_START_BYTES, program_start_at};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
 pub use signal_return::signal_return_at;

@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
+/// The highest address at which code ends: that of a process on x86-64 with page tables of four levels. Addresses behind an
+/// instruction cannot overflow.
+pub const MAX_CODE_ADDRESS: u64 = 1 << 47;
+
 /// The code and the data of an executable file, by ELF address.
 pub trait Program {
-    /// The address ranges of executable sections, or of executable segments in a file without sections. Sorted, and
-    /// without overlaps.
+    /// The address ranges of executable sections, or of executable segments in a file without sections. Sorted, without
+    /// overlaps, and up to [`MAX_CODE_ADDRESS`].
     fn code_ranges(&self) -> &[Range<u64>];
 
     /// Copies the bytes at an address; `false` where the file does not have all of them.

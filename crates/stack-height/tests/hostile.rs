@@ -2,12 +2,12 @@
 
 use std::{ops::Range, slice};
 
-use profiler_stack_height::{Hints, Program, analyze};
+use profiler_stack_height::{Error, Hints, MAX_CODE_ADDRESS, Program, analyze};
 
 /// The address of the code.
 const CODE: u64 = 0x1000;
 
-/// Code at [`CODE`], whose bytes are also its data.
+/// Code whose bytes are also its data.
 struct Bytes {
     bytes: Vec<u8>,
     range: Range<u64>,
@@ -15,7 +15,11 @@ struct Bytes {
 
 impl Bytes {
     fn new(bytes: Vec<u8>) -> Self {
-        let range = CODE..CODE + bytes.len() as u64;
+        Self::at(CODE, bytes)
+    }
+
+    fn at(start: u64, bytes: Vec<u8>) -> Self {
+        let range = start..start + bytes.len() as u64;
         Self { bytes, range }
     }
 
@@ -33,7 +37,7 @@ impl Program for Bytes {
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let offset = address.checked_sub(CODE).and_then(|offset| usize::try_from(offset).ok());
+        let offset = address.checked_sub(self.range.start).and_then(|offset| usize::try_from(offset).ok());
         let found = offset.and_then(|offset| self.bytes.get(offset..)?.get(..into.len()));
         found.map(|bytes| into.copy_from_slice(bytes)).is_some()
     }
@@ -92,4 +96,19 @@ fn a_chain_of_calls_that_never_return_is_analysed_within_the_limits() {
     let mut code: Vec<u8> = (0..1 << 14).flat_map(|_| [0xe8, 1, 0, 0, 0, 0xc3]).collect();
     code.push(0xf4);
     Bytes::new(code).analyze(vec![CODE]);
+}
+
+#[test]
+fn code_at_the_end_of_the_address_space_is_an_error() {
+    // No function ends: each path runs into the end of the code.
+    let code = vec![0x90; 0x100];
+    let rows = |end: u64| {
+        let program = Bytes::at(end - code.len() as u64, code.clone());
+        let hints = Hints { function_starts: vec![program.range.start + 1], ..Hints::default() };
+        analyze(&program, &hints, program.code_ranges(), &|| true)
+    };
+    assert!(rows(MAX_CODE_ADDRESS).is_ok());
+    for end in [MAX_CODE_ADDRESS + 1, u64::MAX - 0xf, u64::MAX] {
+        assert_eq!(rows(end), Err(Error::TooLarge), "{end:x}");
+    }
 }

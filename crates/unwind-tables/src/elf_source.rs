@@ -194,6 +194,7 @@ mod tests {
     use profiler_common::unwind::{FramePointerRule, RuleFlags};
     use profiler_elf_symbols::test_file::{TestFile, function, zlib};
     use profiler_processes::ProcFs;
+    use profiler_stack_height::MAX_CODE_ADDRESS;
 
     use super::*;
     use crate::cfi_entries::KEYS;
@@ -348,6 +349,21 @@ mod tests {
         let instructions = read_source(image).code.instructions.unwrap();
         let text = total_bytes(instructions.text());
         assert!((512..=512 + length).contains(&text), "{text} bytes of code in a file of {length}");
+    }
+
+    /// Addresses of a process end far below, and those behind an instruction cannot overflow.
+    #[test]
+    fn code_at_the_end_of_the_address_space_is_not_analysed() {
+        // No function ends: each path runs into the end of the code.
+        let code = || vec![0x90; 0x100];
+        let text = |end: u64| {
+            let source = read_source(TestFile::with_code().code_at(".text", end - 0x100, code()).bytes());
+            let _ = source.compile(&|| true);
+            total_bytes(source.code.instructions.unwrap().text())
+        };
+        let highest = MAX_CODE_ADDRESS;
+        let ends = [highest, highest + 0x10, highest + 0x100, u64::MAX];
+        assert_eq!(ends.map(text), [0x100, 0xf0, 0, 0]);
     }
 
     #[test]

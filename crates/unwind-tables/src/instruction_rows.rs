@@ -11,7 +11,8 @@ use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, Work
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, Machine};
 use profiler_stack_height::{
-    Cfa, Confidence, Frame, Hints, Program, SavedFramePointer, StackRow, analyze_in_parts, never_returns,
+    Cfa, Confidence, Frame, Hints, MAX_CODE_ADDRESS, Program, SavedFramePointer, StackRow, analyze_in_parts,
+    never_returns,
 };
 
 use crate::{
@@ -107,11 +108,11 @@ impl Instructions {
     }
 }
 
-/// The part of a range of code whose bytes are in a file of this length.
+/// The part of a range of code whose bytes are in a file of this length, at addresses that a process can have.
 fn stored_part(layout: &SegmentLayout, file_bytes: u64, range: Range<u64>) -> Option<Range<u64>> {
     let (offset, rest_of_segment) = layout.rest_from(ElfAddress(range.start))?;
     let bytes = file_bytes.checked_sub(offset.0)?.min(rest_of_segment);
-    let end = range.end.min(range.start.saturating_add(bytes));
+    let end = range.end.min(range.start.saturating_add(bytes)).min(MAX_CODE_ADDRESS);
     (range.start < end).then_some(range.start..end)
 }
 
