@@ -118,7 +118,8 @@ pub(crate) fn build_for_virtual_machines() -> Result<()> {
         build_c(&source_folder().join(program).with_extension("c"))?;
     }
     build_static("shares")?;
-    build_frameless_chain()
+    build_frameless_chain()?;
+    unwinding::build_static_with_musl()
 }
 
 fn build_frameless_chain() -> Result<()> {

@@ -11,6 +11,9 @@ const TOLERANCE_POINTS: f64 = 5.0;
 /// The least share of samples with the whole stack, for code without frame pointers.
 const EXACT_PERCENT_MIN: f64 = 99.9;
 
+/// The least share of samples with the whole stack, for code without call frame information.
+const MUSL_PERCENT_MIN: f64 = 99.5;
+
 /// The least share of samples in system calls that have both the kernel function and its caller in user space.
 const KERNEL_PERCENT_MIN: f64 = 90.0;
 
@@ -24,11 +27,12 @@ const STORM_SECONDS_MAX: f64 = 2.3;
 type Check = fn(&Transcript) -> Result<String>;
 
 /// The columns of the table with their checks.
-pub(super) const COLUMNS: [(&str, Check); 14] = [
+pub(super) const COLUMNS: [(&str, Check); 15] = [
     ("doctor", doctor),
     ("off by, points", shares),
     ("lost", lost),
     ("exact %", frameless),
+    ("musl %", musl),
     ("kernel %", kernel),
     ("wall", wall),
     ("off-CPU", off_cpu),
@@ -93,6 +97,18 @@ fn frameless(transcript: &Transcript) -> Result<String> {
     let exact_percent = percent(&profile(transcript, "frameless")?, is_whole_chain);
     ensure!(exact_percent >= EXACT_PERCENT_MIN, "{exact_percent:.1} % of the stacks are whole");
     Ok(format!("{exact_percent:.1}"))
+}
+
+/// `tests/workloads/unwinding/libraries.c`, linked statically with musl, which has no call frame information: from the entry
+/// point of the program to functions of the C library.
+fn musl(transcript: &Transcript) -> Result<String> {
+    let whole_percent = percent(&profile(transcript, "musl")?, |frames| {
+        // The last frame is the name of the process.
+        let is_rooted = frames.iter().rev().nth(1).is_some_and(|root| root == "_start");
+        is_rooted && (has(frames, &["leaves", "run", "main"]) || has(frames, &["goes_on", "run", "main"]))
+    });
+    ensure!(whole_percent >= MUSL_PERCENT_MIN, "{whole_percent:.1} % of the stacks are whole");
+    Ok(format!("{whole_percent:.1}"))
 }
 
 /// Whether frames, leaf first, are a possible stack of the workload `chain`: all calls from `_start` to a link, and
@@ -300,6 +316,7 @@ mod tests {
             ),
             profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
             profile("frameless", &format!("c;{CHAIN} 500")),
+            profile("musl", "l;_start;_start_c;main;run;leaves;copy;memcpy 500\nl;_start;main;run;goes_on;poll 9"),
             profile("kernel", "s;main;run;read_zeros;read;vfs_read 500"),
             step("with-cpu", 0, "", "profiler: cpu-clock: 9 samples\nprofiler: wall: 9 samples"),
             profile("wall", "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
@@ -348,6 +365,8 @@ mod tests {
                 "profiler: 999 samples in 2.0 s of x, 0 lost",
                 "profiler: 999 samples in 2.0 s of x, 3 lost (x)",
             ),
+            ("musl %", "l;_start;_start_c;main", "l;main"),
+            ("musl %", "run;leaves;copy", "run;copy"),
             ("kernel %", "read;vfs_read 500", "read 500"),
             ("kernel %", "read;vfs_read 500", "read;vfs_read 5"),
             ("wall", "== step wall 0", "== step wall 1"),

@@ -71,6 +71,10 @@ start chain-frameless
 step frameless profiler -p $pid -F 999 --max-overhead 100 -d 2
 stop
 
+start libraries-musl
+step musl profiler -p $pid -F 999 --max-overhead 100 -d 2
+stop
+
 start syscalls
 step kernel profiler -p $pid -F 999 --max-overhead 100 -d 1
 step with-cpu profiler -p $pid -F 999 --wall --max-overhead 100 -d 500ms

@@ -12,8 +12,15 @@ use anyhow::{Context as _, Result};
 use super::folder;
 use crate::{project, shell, workloads};
 
-const WORKLOADS: [&str; 6] =
-    ["shares-static", "chain-frameless", "syscalls", "waits", "shortlived", "forkstorm"];
+const WORKLOADS: [&str; 7] = [
+    "shares-static",
+    "chain-frameless",
+    "unwinding/libraries-musl",
+    "syscalls",
+    "waits",
+    "shortlived",
+    "forkstorm",
+];
 
 /// Where the kernel and the script mount things.
 const MOUNT_POINTS: [&str; 4] = ["proc", "sys", "dev", "tmp"];

@@ -192,11 +192,12 @@ const END_TO_END: [(&str, &str); 19] = [
 const BENCH: [(&str, &str); 3] =
     [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];
 
-const KERNEL_MATRIX: [(&str, &str); 4] = [
+const KERNEL_MATRIX: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("setpriv", "util-linux"),
     ("gcc", "gcc"),
+    ("musl-gcc", "musl-tools"),
 ];
 
 const FRESH_MACHINE: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("unshare", "util-linux")];

@@ -37,6 +37,14 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
+/// A static program whose C library has no call frame information.
+const LIBRARIES_MUSL: Variant = Variant {
+    name: "libraries-musl",
+    source: "unwinding/libraries.c",
+    compiler: "musl-gcc",
+    flags: &["-static"],
+};
+
 const VARIANTS: [Variant; 24] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
@@ -87,12 +95,7 @@ const VARIANTS: [Variant; 24] = [
         flags: &["-static-pie"],
     },
     Variant { name: "shapes-musl", source: "unwinding/shapes.c", compiler: "musl-gcc", flags: &["-static"] },
-    Variant {
-        name: "libraries-musl",
-        source: "unwinding/libraries.c",
-        compiler: "musl-gcc",
-        flags: &["-static"],
-    },
+    LIBRARIES_MUSL,
     Variant {
         name: "libraries-musl-shared",
         source: "unwinding/libraries.c",
@@ -136,11 +139,18 @@ pub(super) fn build() -> Result<()> {
             _ => {}
         }
     }
-    for variant in VARIANTS {
-        let source = source_folder().join(variant.source);
-        compile(variant.compiler, &source, &folder().join(variant.name), variant.flags)?;
-    }
-    Ok(())
+    VARIANTS.iter().try_for_each(build_variant)
+}
+
+/// Builds the program that virtual machines run.
+pub(super) fn build_static_with_musl() -> Result<()> {
+    fs::create_dir_all(folder())?;
+    build_variant(&LIBRARIES_MUSL)
+}
+
+fn build_variant(variant: &Variant) -> Result<()> {
+    let source = source_folder().join(variant.source);
+    compile(variant.compiler, &source, &folder().join(variant.name), variant.flags)
 }
 
 fn compile(compiler: &str, source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
