@@ -35,6 +35,8 @@ pub struct GoTestFunction<'a> {
     pub frame_sizes: &'a [(i32, u32)],
     /// Whether it writes to the stack pointer: an older version of Go has no flag for that.
     pub writes_stack_pointer: bool,
+    /// Whether stacks begin with it: as before.
+    pub is_top_frame: bool,
 }
 
 /// A table of functions that follow one another from the address `text` on.
@@ -58,7 +60,7 @@ pub fn go_table(version: GoVersion, text: u64, functions: &[GoTestFunction<'_>])
         } else {
             Some(append_values(&mut values, function.inlined))
         };
-        let kind = u32::from(function.writes_stack_pointer) << 9;
+        let kind = u32::from(function.writes_stack_pointer) << 9 | u32::from(function.is_top_frame) << 8;
         let of_function = (bytes, name, frame_sizes, kind);
         described.push((of_function, file_values, line_values, index as u32, inlined));
     }

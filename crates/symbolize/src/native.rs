@@ -329,6 +329,7 @@ mod tests {
             inlined: &[],
             frame_sizes: &[],
             writes_stack_pointer: false,
+            is_top_frame: false,
         };
         let file = go_program(go_table(GoVersion::V20, 0x1100, &[main]));
         let mut module = NativeModule::from_bytes(file.clone().bytes(), Path::new("/app/x")).unwrap();

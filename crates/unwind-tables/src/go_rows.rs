@@ -70,7 +70,7 @@ impl GoRows {
                 return Err(ParseError::TooLarge);
             }
             rows.clear();
-            if function.starts_program {
+            if function.is_top_frame {
                 rows.push((function.code.start, rule_without_offsets(CfaRule::Root)));
             } else if function.writes_stack_pointer {
                 rows.push((function.code.start, by_frame_pointer()));
@@ -87,7 +87,7 @@ impl Hash for GoRows {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let functions = self.functions.iter();
         let all: Vec<_> =
-            functions.map(|f| (&f.code, f.writes_stack_pointer, f.starts_program, &f.sizes)).collect();
+            functions.map(|f| (&f.code, f.writes_stack_pointer, f.is_top_frame, &f.sizes)).collect();
         KEYS.hash_one(&all).hash(state);
     }
 }

@@ -1,9 +1,9 @@
 //! Tests a stripped Go program: its function table names its frames.
 
-use std::{collections::HashSet, process::Command};
+use std::{collections::HashSet, fs, process::Command};
 
 use profiler::profile::{Sample, StackEnd, SymbolSource, Symbolization};
-use profiler_tests::{Workload, run_beside_others, sample_pid, sample_settled};
+use profiler_tests::{FoldedStacks, Workload, run_beside_others, sample_pid, sample_settled};
 
 const SAMPLES: u64 = 1_000;
 
@@ -45,4 +45,36 @@ fn a_stripped_go_program_has_the_names_of_its_function_table() {
     }
     // The C library's code before the program starts is among the others.
     assert!(whole * 100 >= all * 97, "{whole} of {all}: {:?}", profile.first_ledger().stacks);
+}
+
+/// Prometheus' unit test of a rule that is evaluated a million times, in memory.
+const RULES: &str =
+    "groups: [{name: g, interval: 1s, rules: [{record: total, expr: 'sum(rate(requests[5m]))'}]}]";
+const RULES_TEST: &str = "rule_files: [rules.yml]
+evaluation_interval: 1s
+tests:
+  - interval: 1s
+    input_series: [{series: 'requests{instance=\"1\"}', values: '0+1x1000000'}]
+    promql_expr_test: [{expr: total, eval_time: 11d, exp_samples: []}]";
+
+/// The stack of a goroutine is memory that was used before: what is above its first frame can look like a return address.
+#[test]
+fn stacks_of_goroutines_end_at_their_first_frame() {
+    let Some(_lock) = run_beside_others() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rules.yml"), RULES).unwrap();
+    fs::write(folder.path().join("test.yml"), RULES_TEST).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo ready $$; exec promtool test rules test.yml >/dev/null 2>&1"]);
+    let workload = Workload::run(shell.current_dir(folder.path()));
+    let profile = sample_settled(sample_pid(workload.pid()), 4 * SAMPLES);
+    let stacks = FoldedStacks::from_profile(&profile);
+    let of_goroutines = stacks.count(|stack| stack.has("runtime.goexit"));
+    let from_their_root =
+        stacks.count(|stack| stack.frames.first().is_some_and(|root| root == "runtime.goexit"));
+    assert!(of_goroutines * 10 > stacks.total() * 9, "{of_goroutines} of {}", stacks.total());
+    assert_eq!(from_their_root, of_goroutines, "{stacks:#?}");
+    let whole = profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
+    let whole: u64 = whole.map(|sample| sample.value).sum();
+    assert!(whole * 1_000 >= stacks.total() * 995, "{:?}", profile.first_ledger().stacks);
 }

@@ -194,6 +194,39 @@ fn a_function_that_ended_with_a_tail_call_is_absent() {
     assert_known(&profile_of("tail_calls", &["600"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
+/// Its methods have no call frame information for epilogues, and its C++ runtime has none. The package has no symbols besides
+/// those of exported functions.
+#[test]
+fn stacks_of_a_library_of_native_aot_reach_their_root_through_its_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let library = profiler_tests::workload_path("native-aot/FixedWidthParser.Native.so");
+    let profile = profile_of("native_aot", &["600", library.to_str().unwrap()]);
+    let whole = profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
+    let whole: u64 = whole.map(|sample| sample.value).sum();
+    let stacks = FoldedStacks::from_profile(&profile);
+    let is_exact = |stack: &FoldedStack| {
+        let calls = |links: &[&str]| stack.has_chain(&[&["main", "run"], links].concat());
+        calls(&["goes_on"])
+            || calls(&["parse"]) && !stack.has("feed")
+            // The library reads through this callback.
+            || calls(&["parse_stream"]) && (stack.has("fw_reader_next") || !stack.has("feed"))
+            || calls(&["parse_stream", "fw_reader_open_stream"])
+            // A thread of the library that waits for work.
+            || !stack.has("main") && !stack.has("feed") && stack.has_chain(&["clone3", "start_thread"])
+    };
+    let exact = stacks.count(is_exact);
+    println!("{whole} whole, {exact} with their chain of {}", stacks.total());
+    assert!(whole * 1_000 >= stacks.total() * 995, "{whole}: {:?}", profile.first_ledger().stacks);
+    assert!(exact * 1_000 >= stacks.total() * 995, "{exact} of {}: {stacks:#?}", stacks.total());
+    for (caller, function) in [("parse", "fw_read_memory"), ("parse_stream", "fw_reader_next")] {
+        let calls = stacks.count(|stack| stack.has_chain(&["main", "run", caller, function]));
+        assert!(calls > 0, "{function} in {stacks:#?}");
+    }
+    let (unsymbolized, _) = profile.first_ledger().worst_unnamed().unwrap();
+    let remedy = unsymbolized.remedy().map(|remedy| remedy.to_string()).unwrap_or_default();
+    assert!(remedy.contains("FixedWidthParser.Native.so.dbg"), "{remedy:?} for {unsymbolized:?}");
+}
+
 /// As the compiler of NativeAOT programs writes it.
 #[test]
 fn functions_whose_call_frame_information_has_no_epilogues_have_their_callers() {

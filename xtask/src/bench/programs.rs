@@ -17,7 +17,7 @@ use super::{
     target::{SECONDS, Target},
     tool::{Job, KnownStacks, Tool},
 };
-use crate::project;
+use crate::{project, setup};
 
 /// High enough for tenths of a percent, low enough for copies of stacks.
 const FREQUENCY_HZ: u64 = 499;
@@ -30,7 +30,7 @@ pub(super) struct Program {
     pub(super) start: fn(&Path) -> Result<Target>,
 }
 
-pub(super) const PROGRAMS: [Program; 8] = [
+pub(super) const PROGRAMS: [Program; 12] = [
     Program { title: "C, 24 frames deep", library: "libc.so", start: |_| Target::start("chain-frameless") },
     Program { title: "python3", library: "libc.so", start: python },
     Program { title: "rustc", library: "librustc_driver", start: rustc },
@@ -39,6 +39,22 @@ pub(super) const PROGRAMS: [Program; 8] = [
     Program { title: ".NET 3.1", library: "libcoreclr.so", start: |_| Target::start_dotnet("3.1", "cpu") },
     Program { title: ".NET 9.0", library: "libcoreclr.so", start: |_| Target::start_dotnet("9.0", "cpu") },
     Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep },
+    Program {
+        title: "C with musl, static",
+        library: "/libraries-musl",
+        start: |_| Target::start("unwinding/libraries-musl"),
+    },
+    Program {
+        title: "C with musl, dynamic",
+        library: "musl/libc.so",
+        start: |_| Target::start("unwinding/libraries-musl-shared"),
+    },
+    Program {
+        title: "NativeAOT library, stripped",
+        library: "FixedWidthParser.Native.so",
+        start: native_aot,
+    },
+    Program { title: "Go, stripped", library: "/promtool", start: promtool },
 ];
 
 /// The results of each profiler for each program.
@@ -100,6 +116,25 @@ fn python(_: &Path) -> Result<Target> {
 
 fn node(folder: &Path) -> Result<Target> {
     Target::from_command(Command::new("node").arg(source("shares.js")).arg(SECONDS).current_dir(folder))
+}
+
+fn native_aot(_: &Path) -> Result<Target> {
+    let library = setup::native_aot_library();
+    Target::start_with("unwinding/native_aot", &[library.to_str().context("the path is text")?])
+}
+
+/// Prometheus' unit test of a rule that is evaluated a million times, in memory.
+fn promtool(folder: &Path) -> Result<Target> {
+    const RULES: &str =
+        "groups: [{name: g, interval: 1s, rules: [{record: total, expr: 'sum(rate(requests[5m]))'}]}]";
+    const TEST: &str = "rule_files: [rules.yml]\nevaluation_interval: 1s\ntests:\n  - interval: 1s\n    \
+                        input_series: [{series: 'requests{instance=\"1\"}', values: '0+1x1000000'}]\n    \
+                        promql_expr_test: [{expr: total, eval_time: 11d, exp_samples: []}]\n";
+    fs::write(folder.join("rules.yml"), RULES)?;
+    fs::write(folder.join("test.yml"), TEST)?;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo ready; exec promtool test rules test.yml >&2"]);
+    Target::from_command(shell.current_dir(folder))
 }
 
 fn java(_: &Path) -> Result<Target> {

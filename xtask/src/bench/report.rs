@@ -25,9 +25,9 @@ finished output with names, without the time of sampling. \
 In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
 
-const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread: \
+const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread, or Go's runtime a thread or a goroutine: \
 `_start` or the unsymbolized code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
-`clone3`. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
+`clone3`, `runtime.mstart`, `runtime.goexit`. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
 more than 2 % of a CPU (`--max-overhead`), stacks are cut: those of 1,000 frames, on a slow machine.";
 
 const TABLES_LEGEND: &str = "table: rows of 4 bytes, and 8 bytes for each 4 KiB page of code, in kernel memory. build: \

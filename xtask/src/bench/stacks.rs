@@ -47,11 +47,16 @@ impl Entry {
 /// An upper bound of the length of `_start` in every C library.
 const START_BYTES: u64 = 64;
 
-/// Whether a frame is a root of a process or a thread. Unwinding by frame pointers ends at the first frame of the C
+/// Whether a frame is a root of a process, a thread or a goroutine. Unwinding by frame pointers ends at the first frame of the C
 /// library, which is accepted too.
 fn is_beginning(frame: &str) -> bool {
     const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
-    frame == "_start" || frame.starts_with("__libc_start_") || THREADS.contains(&frame)
+    const OF_GO: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
+    let of_go = frame.strip_suffix(".abi0").unwrap_or(frame);
+    frame == "_start"
+        || frame.starts_with("__libc_start_")
+        || THREADS.contains(&frame)
+        || OF_GO.contains(&of_go)
 }
 
 /// The share of samples whose outermost frame is a root of a process or a thread.
@@ -141,8 +146,10 @@ mod tests {
         let entry =
             Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
         let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10a0];main 1\n\
-                     java;[java+0x10a0 near c++];main 1\n";
-        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\njava;[java] 1\n";
+                     java;[java+0x10a0 near c++];main 1\njava;runtime.goexit.abi0;main.main 1\n\
+                     java;runtime.mstart;runtime.mstart0 1\n";
+        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\njava;[java] 1\n\
+                   java;[unmapped];runtime.goexit.abi0;main.main 1\njava;runtime.systemstack 1\n";
         assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
         let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
         assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);

@@ -316,7 +316,10 @@ mod tests {
             ),
             profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
             profile("frameless", &format!("c;{CHAIN} 500")),
-            profile("musl", "l;_start;_start_c;main;run;leaves;copy;memcpy 500\nl;_start;main;run;goes_on;poll 9"),
+            profile(
+                "musl",
+                "l;_start;_start_c;main;run;leaves;copy;memcpy 500\nl;_start;main;run;goes_on;poll 9",
+            ),
             profile("kernel", "s;main;run;read_zeros;read;vfs_read 500"),
             step("with-cpu", 0, "", "profiler: cpu-clock: 9 samples\nprofiler: wall: 9 samples"),
             profile("wall", "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),

@@ -7,6 +7,7 @@
 mod apt;
 mod cargo_install;
 mod dotnet;
+mod native_aot;
 mod package;
 mod readers;
 
@@ -18,6 +19,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use self::{
     cargo_install::peers_folder,
     dotnet::{compiler as dotnet_compiler, make_executable, runtime as dotnet_runtime},
+    native_aot::library as native_aot_library,
 };
 
 use crate::{build_ebpf::toolchain, shell};
@@ -98,6 +100,7 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     }
     if purposes.contains(&Purpose::Workloads) {
         dotnet::install()?;
+        native_aot::install()?;
     }
     if purposes.contains(&Purpose::EndToEnd) {
         readers::install()?;
@@ -189,8 +192,12 @@ const END_TO_END: [(&str, &str); 19] = [
     ("prove", "perl"),
 ];
 
-const BENCH: [(&str, &str); 3] =
-    [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];
+const BENCH: [(&str, &str); 4] = [
+    ("perf", "linux-perf"),
+    ("profile-bpfcc", "bpfcc-tools"),
+    ("bpftrace", "bpftrace"),
+    ("promtool", "prometheus"),
+];
 
 const KERNEL_MATRIX: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),

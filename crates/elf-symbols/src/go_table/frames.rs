@@ -17,10 +17,13 @@ const USUAL_TABLE_BYTES: u64 = 256;
 /// The functions whose frames are read, several times those of the largest programs: each takes a few microseconds.
 const MAX_FRAMES: usize = 1 << 19;
 
+/// A stack begins with the function (`FuncFlagTopFrame` in `internal/abi/symtab.go`, since 1.17).
+const IS_TOP_FRAME: u8 = 1;
+
 /// The function writes to the stack pointer in assembly (`FuncFlagSPWrite` in `internal/abi/symtab.go`, since 1.17).
 const WRITES_STACK_POINTER: u8 = 2;
 
-/// The functions that have this flag since then.
+/// The functions that have the second flag since then.
 const SWITCHING_FUNCTIONS: [&str; 9] = [
     "runtime.asmcgocall",
     "runtime.cgocallback",
@@ -33,8 +36,8 @@ const SWITCHING_FUNCTIONS: [&str; 9] = [
     "runtime.systemstack",
 ];
 
-/// The function with which a program starts (`runtime/asm_amd64.s`).
-const PROGRAM_START: &str = "runtime.rt0_go";
+/// The functions that have the first flag since then: with them, goroutines, threads and programs start (`runtime/asm_amd64.s`).
+const TOP_FUNCTIONS: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
 
 /// The frame of a Go function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +46,8 @@ pub struct GoFrame {
     pub code: Range<u64>,
     /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
     pub writes_stack_pointer: bool,
-    /// Whether a program starts with it.
-    pub starts_program: bool,
+    /// Whether a stack begins with it: what is above its frame is no return address.
+    pub is_top_frame: bool,
     /// The bytes between the stack pointer and the return address, from an address on. The first one is the start of the code.
     pub sizes: Vec<(u64, u32)>,
 }
@@ -82,14 +85,15 @@ impl GoTable {
         if sizes.is_empty() {
             return Ok(None);
         }
-        let mut frame = GoFrame { code, writes_stack_pointer: false, starts_program: false, sizes };
-        let has_flags = matches!(self.layout.version, Version::V18 | Version::V20);
-        if !has_flags || record.flags & WRITES_STACK_POINTER != 0 {
-            let name = self.string(image, self.layout.names, record.name)?;
-            frame.writes_stack_pointer = has_flags || SWITCHING_FUNCTIONS.contains(&name.as_str());
-            frame.starts_program = name == PROGRAM_START;
-        }
-        Ok(Some(frame))
+        let (writes_stack_pointer, is_top_frame) =
+            if matches!(self.layout.version, Version::V18 | Version::V20) {
+                (record.flags & WRITES_STACK_POINTER != 0, record.flags & IS_TOP_FRAME != 0)
+            } else {
+                let name = self.string(image, self.layout.names, record.name)?;
+                let is_one_of = |names: &[&str]| names.contains(&name.as_str());
+                (is_one_of(&SWITCHING_FUNCTIONS), is_one_of(&TOP_FUNCTIONS))
+            };
+        Ok(Some(GoFrame { code, writes_stack_pointer, is_top_frame, sizes }))
     }
 
     fn frame_sizes(

@@ -16,6 +16,7 @@ const MAIN: GoTestFunction<'_> = GoTestFunction {
     inlined: &[],
     frame_sizes: &[(0, 4), (40, 300), (0, 16)],
     writes_stack_pointer: false,
+    is_top_frame: false,
 };
 const SERVE: GoTestFunction<'_> = GoTestFunction {
     name: "main.(*Server).Serve",
@@ -24,6 +25,7 @@ const SERVE: GoTestFunction<'_> = GoTestFunction {
     inlined: &[],
     frame_sizes: &[(0, 32)],
     writes_stack_pointer: true,
+    is_top_frame: true,
 };
 
 /// Where tests put the code of Go: not at the start of `.text`, as behind code of C.
@@ -138,13 +140,13 @@ fn the_sizes_of_frames_are_read_in_every_version() {
         let main = GoFrame {
             code: TEXT..TEXT + 320,
             writes_stack_pointer: false,
-            starts_program: false,
+            is_top_frame: false,
             sizes: vec![(TEXT, 0), (TEXT + 4, 40), (TEXT + 304, 0)],
         };
         let serve = GoFrame {
             code: TEXT + 320..TEXT + 352,
             writes_stack_pointer: has_flags,
-            starts_program: false,
+            is_top_frame: has_flags,
             sizes: vec![(TEXT + 320, 0)],
         };
         assert_eq!((table.code(), &frames[..]), (TEXT..TEXT + 352, &[main, serve][..]), "{version:?}");
@@ -152,17 +154,18 @@ fn the_sizes_of_frames_are_read_in_every_version() {
 }
 
 #[test]
-fn older_versions_know_the_functions_that_switch_stacks_by_name() {
-    let switching = GoTestFunction { name: "runtime.systemstack", writes_stack_pointer: false, ..SERVE };
+fn older_versions_know_the_functions_that_switch_or_begin_stacks_by_name() {
+    let of_name = |name| GoTestFunction { name, writes_stack_pointer: false, is_top_frame: false, ..SERVE };
+    let functions = ["runtime.systemstack", "runtime.goexit", "runtime.rt0_go", "main.main"].map(of_name);
     let (elf, table) =
-        read(program(".gopclntab", go_table(GoVersion::V16, TEXT, &[switching]))).unwrap().unwrap();
+        read(program(".gopclntab", go_table(GoVersion::V16, TEXT, &functions))).unwrap().unwrap();
     let mut found = Vec::new();
     let push = |frame: GoFrame| {
-        found.push(frame.writes_stack_pointer);
+        found.push((frame.writes_stack_pointer, frame.is_top_frame));
         Ok::<_, ParseError>(())
     };
     table.for_each_frame(&elf, push).unwrap();
-    assert_eq!(found, [true]);
+    assert_eq!(found, [(true, false), (false, true), (true, true), (false, false)]);
 }
 
 #[test]

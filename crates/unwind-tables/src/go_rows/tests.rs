@@ -22,6 +22,7 @@ const WORK: GoTestFunction<'_> = GoTestFunction {
     inlined: &[],
     frame_sizes: &[(0, 4), (0x28, 50), (0, 10)],
     writes_stack_pointer: false,
+    is_top_frame: false,
 };
 const SWITCH: GoTestFunction<'_> = GoTestFunction {
     name: "runtime.systemstack",
@@ -30,13 +31,17 @@ const SWITCH: GoTestFunction<'_> = GoTestFunction {
     inlined: &[],
     frame_sizes: &[(0, 32)],
     writes_stack_pointer: true,
+    is_top_frame: false,
 };
-const START: GoTestFunction<'_> = GoTestFunction { name: "runtime.rt0_go", ..SWITCH };
-const CODE_BYTES: u64 = 128;
+const START: GoTestFunction<'_> = GoTestFunction { name: "runtime.rt0_go", is_top_frame: true, ..SWITCH };
+/// The return address of the first function of each goroutine.
+const EXIT: GoTestFunction<'_> =
+    GoTestFunction { name: "runtime.goexit", writes_stack_pointer: false, ..START };
+const CODE_BYTES: u64 = 160;
 
 /// A program with these functions of Go from [`CODE_ADDRESS`] on, and code of another language behind them.
 fn table(version: GoVersion, eh_frame: Vec<u8>) -> UnwindTable {
-    let go = go_table(version, CODE_ADDRESS, &[WORK, SWITCH, START]);
+    let go = go_table(version, CODE_ADDRESS, &[WORK, SWITCH, START, EXIT]);
     let file = TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100);
     let file = file.with(".gopclntab", SHT_PROGBITS, go).section_address(0x8000);
     let file = file.section_flags(2, object::elf::SHF_ALLOC).with(".eh_frame", SHT_PROGBITS, eh_frame);
@@ -54,14 +59,14 @@ fn functions_of_go_have_rows_in_every_version() {
     for version in GO_VERSIONS.into_iter().filter(|version| *version != GoVersion::V26) {
         let table = table(version, Vec::new());
         let (work, switch) = (CODE_ADDRESS, CODE_ADDRESS + 64);
-        let start = switch + 32;
-        let addresses = [work, work + 3, work + 4, work + 53, work + 54, switch, switch + 31, start];
+        let (start, exit) = (switch + 32, switch + 64);
+        let addresses = [work, work + 3, work + 4, work + 53, work + 54, switch, switch + 31, start, exit];
         let (empty, full, other) = (by_size(0), by_size(0x28), by_frame_pointer());
         let root = rule_without_offsets(CfaRule::Root);
-        let expected = [empty, empty, full, full, empty, other, other, root];
+        let expected = [empty, empty, full, full, empty, other, other, root, root];
         assert_eq!(rules(&table, &addresses), expected, "{version:?}");
         assert_eq!((full.cfa_offset, full.frame_pointer_offset), (0x30, -16));
-        assert_eq!(rules(&table, &[work - 1, start + 32]), [Rule::default(); 2], "{version:?}");
+        assert_eq!(rules(&table, &[work - 1, exit + 32]), [Rule::default(); 2], "{version:?}");
     }
 }
 
