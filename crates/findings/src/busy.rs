@@ -10,9 +10,9 @@ use crate::{
     found::Found,
     frames::{application_name, function, is_managed, own_frames},
     pattern::matches_any,
-    process::{ProcessSamples, percent},
     rules::EVENT_LOOPS,
     text::Problem,
+    thread_group::{ThreadGroup, percent},
 };
 
 /// The fewest samples of a thread. With fewer, a share has an error of more than ten points.
@@ -28,7 +28,7 @@ const MIN_COMPUTE_PERCENT: f64 = 95.0;
 const MIN_FUNCTION_PERCENT: f64 = 80.0;
 
 /// The finding on the busiest thread of a process.
-pub(crate) fn finding<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+pub(crate) fn finding<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let profile = samples.profile;
     if !matches!(profile.event(samples.event).sampling, Sampling::Frequency(_)) {
         return None;
@@ -43,7 +43,7 @@ pub(crate) fn finding<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
 }
 
 /// Whether a thread runs or could run. Where a profile has samples with states as well as samples on CPUs, the former alone count.
-fn is_busy(samples: &ProcessSamples<'_>, sample: &Sample, cause: Option<WaitCause>) -> bool {
+fn is_busy(samples: &ThreadGroup<'_>, sample: &Sample, cause: Option<WaitCause>) -> bool {
     match sample.state {
         None => !samples.marks.has_states,
         Some(ThreadState::OnCpu) => true,
@@ -61,7 +61,7 @@ struct BusyThread<'a> {
 }
 
 impl<'a> BusyThread<'a> {
-    fn of(samples: &ProcessSamples<'a>, of_thread: Vec<&'a Sample>) -> Option<Self> {
+    fn of(samples: &ThreadGroup<'a>, of_thread: Vec<&'a Sample>) -> Option<Self> {
         let profile = samples.profile;
         let value = sum::of(of_thread.iter().map(|sample| sample.value));
         let busy_ns = value.saturating_mul(profile.event(samples.event).unit_ns()?);
@@ -88,7 +88,7 @@ impl<'a> BusyThread<'a> {
         is_most.then_some(Self { name, value, function, share, evidence: of_thread })
     }
 
-    fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
+    fn finding(&self, samples: &ThreadGroup<'a>) -> Found<'a> {
         let facts = FindingFacts {
             share: share(self.share, Whole::TimeOfThread),
             cause_thread: self.evidence.first().map(|sample| samples.tid(sample)),
@@ -99,7 +99,7 @@ impl<'a> BusyThread<'a> {
 }
 
 /// The frames of a callback of an event loop, leaf first; none where no loop is in the stack.
-fn below_loop<'a>(samples: &ProcessSamples<'a>, sample: &Sample) -> impl Iterator<Item = &'a FrameId> {
+fn below_loop<'a>(samples: &ThreadGroup<'a>, sample: &Sample) -> impl Iterator<Item = &'a FrameId> {
     let profile = samples.profile;
     let own = own_frames(profile, profile.stack(sample.stack));
     let is_loop = |id: &FrameId| matches_any(EVENT_LOOPS, function(profile, profile.frame(*id)));
@@ -107,7 +107,7 @@ fn below_loop<'a>(samples: &ProcessSamples<'a>, sample: &Sample) -> impl Iterato
 }
 
 /// Whether a callback of an event loop executes its own code. The frames of interrupts are in no system call.
-fn computes_in_loop(samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
+fn computes_in_loop(samples: &ThreadGroup<'_>, sample: &Sample) -> bool {
     let mut frames = below_loop(samples, sample).map(|id| samples.profile.frame(*id)).peekable();
     let is_system_call = |name: &str| name.starts_with("entry_SYSCALL") || name.starts_with("el0_svc");
     frames.peek().is_some()
@@ -118,7 +118,7 @@ fn computes_in_loop(samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
 
 /// The function of the application nearest to the leaf that is in most samples, and its share.
 fn deepest_function<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     of_thread: &[&Sample],
     value: u64,
 ) -> Option<(&'a str, f64)> {

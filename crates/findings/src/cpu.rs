@@ -3,23 +3,28 @@
 use profiler_profile::{FindingFacts, FindingKind, Sample, Sampling, Thread, ThreadState, Whole, sum};
 
 use crate::{
+    WaitCause,
     cpu_rules::CpuRule,
     facts,
     found::Found,
     marks::{Marks, StackSet},
     pattern::matches_any,
-    process::{ProcessSamples, heaviest, percent},
     text::{CpuCause, CpuProblem, Problem},
+    thread_group::{ThreadGroup, heaviest, percent},
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
 const MIN_SAMPLES: u64 = 100;
 
+/// The least number of CPUs that an activity takes, or could take if they were free, on average. Without it, a program that does little
+/// gains nothing.
+const MIN_CPUS: f64 = 0.1;
+
 /// The least share of the samples with a method, and of a thread, that names it.
 const MIN_PART_PERCENT: f64 = 50.0;
 
 /// The findings on the CPU time of a process, for events at a frequency.
-pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
+pub(crate) fn findings<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     if !matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_)) {
         return Vec::new();
     }
@@ -33,7 +38,7 @@ pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
 }
 
 /// The samples on a CPU: those of the event of CPU samples, or those in this state where the profile has no such event.
-fn on_cpu<'a>(samples: &ProcessSamples<'a>) -> Vec<&'a Sample> {
+fn on_cpu<'a>(samples: &ThreadGroup<'a>) -> Vec<&'a Sample> {
     let runs = |sample: &&Sample| match sample.state {
         None => true,
         Some(state) => state == ThreadState::OnCpu && !samples.marks.has_cpu_event,
@@ -44,7 +49,7 @@ fn on_cpu<'a>(samples: &ProcessSamples<'a>) -> Vec<&'a Sample> {
 fn find<'a>(
     rule: &'static CpuRule,
     stacks: &StackSet,
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     on_cpu: &[&Sample],
     total: u64,
 ) -> Option<Found<'a>> {
@@ -56,7 +61,7 @@ fn find<'a>(
     let matching: Vec<_> = on_cpu.iter().copied().filter(is_match).collect();
     let value = sum::of(matching.iter().map(|sample| sample.value));
     let share = percent(value, total);
-    if share < rule.min_percent {
+    if share < rule.min_percent || cpus(samples, value, total) < MIN_CPUS {
         return None;
     }
     let (cause, method) = cause(rule, samples, &matching, value);
@@ -71,10 +76,18 @@ fn find<'a>(
     Some(samples.finding(&problem, facts, value).below(method))
 }
 
+/// The number of CPUs that a part of the samples on CPUs takes. Where an event has the threads that wait for a CPU, they take as
+/// much of the part as they have of the samples on CPUs.
+fn cpus(samples: &ThreadGroup<'_>, value: u64, total: u64) -> f64 {
+    let waiting = samples.value(|_, cause| matches!(cause, Some(WaitCause::RunQueue | WaitCause::CpuQuota)));
+    let demand = 1.0 + waiting as f64 / total.max(1) as f64;
+    samples.average_threads(value, usize::MAX) * demand
+}
+
 /// What samples and events say beyond the rule, and the method of the application that has the cause.
 fn cause<'a>(
     rule: &CpuRule,
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     matching: &[&Sample],
     value: u64,
 ) -> (CpuCause, Option<&'a str>) {
@@ -102,14 +115,14 @@ fn cause<'a>(
 }
 
 /// The method of the application in most samples that have one.
-fn main_method<'a>(samples: &ProcessSamples<'a>, matching: &[&Sample]) -> Option<&'a str> {
+fn main_method<'a>(samples: &ThreadGroup<'a>, matching: &[&Sample]) -> Option<&'a str> {
     let methods = matching.iter().filter_map(|sample| Some((samples.method(sample)?, sample.value)));
     let (method, value, total) = heaviest(methods)?;
     (percent(value, total) >= MIN_PART_PERCENT).then_some(method)
 }
 
 /// The thread with most of the samples.
-fn main_thread<'a>(samples: &ProcessSamples<'a>, matching: &[&Sample]) -> Option<&'a Thread> {
+fn main_thread<'a>(samples: &ThreadGroup<'a>, matching: &[&Sample]) -> Option<&'a Thread> {
     let (thread, value, total) = heaviest(matching.iter().map(|sample| (sample.thread, sample.value)))?;
     (percent(value, total) >= MIN_PART_PERCENT).then(|| samples.profile.thread(thread))
 }

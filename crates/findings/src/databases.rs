@@ -9,9 +9,9 @@ use crate::{
     found::Found,
     frames::{application_name, function, own_frames},
     pattern::matches_any,
-    process::{ProcessSamples, percent},
     rules::SYNCHRONIZATIONS,
     text::{Problem, Queue},
+    thread_group::{ThreadGroup, percent},
 };
 
 /// The fewest threads that wait for transactions. Two take turns without a queue.
@@ -29,7 +29,7 @@ const MIN_COMMIT_PERCENT: f64 = 80.0;
 
 /// Threads that wait for locks on rows or tables, which other sessions hold until their transactions end. The server finds
 /// deadlocks itself.
-pub(crate) fn transaction_locks<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+pub(crate) fn transaction_locks<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_waiting = |sample: &Sample, cause: Option<WaitCause>| {
         cause.is_some_and(|cause| cause != WaitCause::RunQueue)
             && samples.marks.transaction_locks.contains(sample)
@@ -59,7 +59,7 @@ pub(crate) struct GroupCommit<'a> {
 
 impl<'a> GroupCommit<'a> {
     /// The group commit of the function that synchronizes most. Where one thread alone synchronizes, it owns a lock meanwhile.
-    pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
+    pub(crate) fn of(samples: &ThreadGroup<'a>) -> Option<Self> {
         let profile = samples.profile;
         let mut functions = BTreeMap::<&str, (u64, BTreeSet<u32>)>::new();
         let is_sync = |sample: &Sample| samples.marks.synchronizations.contains(sample);
@@ -75,12 +75,12 @@ impl<'a> GroupCommit<'a> {
     }
 
     /// Whether a thread waits for the commit of another one.
-    pub(crate) fn has(&self, samples: &ProcessSamples<'_>, sample: &Sample) -> bool {
+    pub(crate) fn has(&self, samples: &ThreadGroup<'_>, sample: &Sample) -> bool {
         samples.marks.pending_commits.contains(sample)
             || self.stacks.get(sample.stack.index()).copied().unwrap_or_default()
     }
 
-    pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+    pub(crate) fn finding(&self, samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
         let is_waiting = |sample: &Sample, cause| {
             use WaitCause::{ConditionVariable, FileIo, Lock, Other};
             matches!(cause, Some(ConditionVariable | FileIo | Lock | Other)) && self.has(samples, sample)

@@ -9,7 +9,7 @@ use profiler_profile::{
 use crate::{
     WaitCause,
     frames::location_in,
-    process::{ProcessSamples, heaviest},
+    thread_group::{ThreadGroup, heaviest},
 };
 
 /// The time after which first evidence is the begin of a problem. Before, it can be the begin of the measurement.
@@ -25,7 +25,7 @@ pub(crate) fn share(percent: f64, of: Whole) -> Option<Share> {
     Some(Share { percent, of })
 }
 
-impl<'a> ProcessSamples<'a> {
+impl<'a> ThreadGroup<'a> {
     /// The samples for which a predicate holds.
     pub(crate) fn counted(
         &self,
@@ -46,6 +46,8 @@ impl<'a> ProcessSamples<'a> {
         let evidence: Vec<_> = evidence.collect();
         let unit_ns = self.profile.event(self.event).unit_ns();
         let tids: BTreeSet<_> = evidence.iter().map(|sample| self.tid(sample)).collect();
+        let processes = self.processes_of(evidence.iter().copied()).into_iter();
+        let pids: BTreeSet<_> = processes.map(|process| self.profile.process(process).pid).collect();
         let value = sum::of(evidence.iter().map(|sample| sample.value));
         let end_ns = |sample: &&Sample| {
             sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns.unwrap_or_default()))
@@ -53,7 +55,7 @@ impl<'a> ProcessSamples<'a> {
         let begin_ns = evidence.iter().map(|sample| sample.time_ns).min().unwrap_or_default();
         let last_ns = evidence.iter().map(end_ns).max().unwrap_or_default();
         FindingFacts {
-            processes: self.pids(),
+            processes: pids.into_iter().collect(),
             threads: Some(u32::try_from(tids.len()).unwrap_or(u32::MAX)),
             threads_at_a_time: unit_ns.map(|_| self.average_threads(value, tids.len())),
             share: None,

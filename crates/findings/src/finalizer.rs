@@ -5,8 +5,8 @@ use profiler_profile::{FindingFacts, Sample, Whole, sum};
 use crate::{
     facts::share,
     found::Found,
-    process::ProcessSamples,
     text::Problem,
+    thread_group::ThreadGroup,
     thread_time::{Period, ThreadTime},
 };
 
@@ -17,7 +17,7 @@ const MIN_TIME_NS: u64 = 3_000_000_000;
 const FINALIZER_THREAD: &str = ".NET Finalizer";
 
 /// The finalizer in which the finalizer thread is until the end of the measurement.
-pub(crate) fn blocked<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+pub(crate) fn blocked<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
     let threads = samples.by_thread();
     let is_finalizing = |(sample, _): &(&Sample, _)| {

@@ -25,12 +25,13 @@ mod marks;
 mod pattern;
 mod pool;
 mod primitives;
-mod process;
 mod rules;
 mod runtime;
+mod service;
 #[cfg(test)]
 mod tests;
 mod text;
+mod thread_group;
 mod thread_time;
 mod top_level;
 mod waiting;
@@ -40,7 +41,7 @@ pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
 
 use profiler_profile::{Finding, FindingFacts, Profile};
 
-use self::{found::without_repetitions, marks::Marks, process::ProcessSamples, runtime::WaitSamples};
+use self::{found::without_repetitions, marks::Marks, runtime::WaitSamples};
 
 /// The event of waits for block and file I/O. Findings are shares of the time of threads, and it has only a part of this time.
 const IO: &str = "io";
@@ -82,17 +83,12 @@ fn findings_since(part: &Profile, begin_ns: u64) -> Vec<Finding> {
     findings
 }
 
-/// The findings of all events and processes, and of runtime events, those of more time first.
+/// The findings of all events and services, and of runtime events, those of more time first.
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
     let marks = Marks::of(profile, waits);
     let mut found = Vec::new();
     for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
-        for samples in ProcessSamples::of(profile, waits, &marks, event) {
-            found.extend(pool::starvation(&samples));
-            found.extend(waiting::findings(&samples));
-            found.extend(cpu::findings(&samples));
-            found.extend(busy::finding(&samples));
-        }
+        found.extend(service::findings(profile, waits, &marks, event));
     }
     found.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
     let mut findings = without_repetitions(found, profile);

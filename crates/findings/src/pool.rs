@@ -8,8 +8,8 @@ use crate::{
     WaitCause,
     facts::share,
     found::Found,
-    process::{ProcessSamples, percent},
     text::Problem,
+    thread_group::{ThreadGroup, percent},
 };
 
 /// The smallest pool with a finding. One or two workers that block are no more than a slow start.
@@ -46,7 +46,7 @@ struct Worker {
 }
 
 /// The starvation of the .NET thread pool.
-pub(crate) fn starvation<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+pub(crate) fn starvation<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let of_pool = &samples.marks.pool_workers;
     let mut workers = BTreeMap::<u32, Worker>::new();
     for (sample, cause) in samples.samples.iter().filter(|(sample, _)| of_pool.contains(sample)) {
@@ -88,7 +88,7 @@ pub(crate) fn starvation<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> 
 }
 
 /// Proven if the runtime has reported that its queue does not proceed. Without events, the queue can be empty.
-fn certainty(samples: &ProcessSamples<'_>) -> Certainty {
+fn certainty(samples: &ThreadGroup<'_>) -> Certainty {
     let profile = samples.profile;
     let is_starvation =
         |event: &&RuntimeEvent| event.process == samples.process && event.is_pool_starvation(profile);
@@ -104,7 +104,7 @@ fn blocks(cause: Option<WaitCause>) -> bool {
 }
 
 /// Whether a worker that proceeds holds the semaphore for which others wait, and no worker is idle: a worker in the same method.
-fn is_semaphore_too_small(samples: &ProcessSamples<'_>) -> bool {
+fn is_semaphore_too_small(samples: &ThreadGroup<'_>) -> bool {
     let of_pool = &samples.marks.pool_workers;
     let is_at_semaphore =
         |sample: &Sample, cause| cause == Some(WaitCause::Semaphore) && of_pool.contains(sample);
@@ -129,7 +129,7 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(samples: &ProcessSamples<'a>, is_part: impl Fn(&Sample, Option<WaitCause>) -> bool) -> Self {
+    fn of(samples: &ThreadGroup<'a>, is_part: impl Fn(&Sample, Option<WaitCause>) -> bool) -> Self {
         let sites = samples.sites(&is_part);
         match (samples.main_site(&is_part), &sites[..]) {
             (Some(method), _) => Self::Method(method),
@@ -163,7 +163,7 @@ impl<'a> Place<'a> {
 
 /// The growth of the pool, threads a second, while it was sampled, if it is evident: workers whose first sample, with any stack, is late. An
 /// event of durations has no sample of a worker before its first wait has ended.
-fn growth(samples: &ProcessSamples<'_>, workers: &BTreeMap<u32, Worker>) -> Option<f64> {
+fn growth(samples: &ThreadGroup<'_>, workers: &BTreeMap<u32, Worker>) -> Option<f64> {
     const NS_PER_S: f64 = 1e9;
     let is_continuous = matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_));
     let seconds = samples.profile.header().duration_ns.saturating_sub(FIRST_SIGHT_NS) as f64 / NS_PER_S;

@@ -8,8 +8,8 @@ use crate::{
     WaitCause,
     frames::{application_frames, application_methods, function, own_frames},
     pattern::matches_any,
-    process::{ProcessSamples, percent},
     rules::CONDITION_WAITS,
+    thread_group::{ThreadGroup, percent},
 };
 
 /// The least share of its samples in which a thread is in a method in which it stays. A stack can be cut now and then.
@@ -72,7 +72,7 @@ pub(crate) struct ThreadTime {
 impl ThreadTime {
     /// `None` without a sample in the period.
     pub(crate) fn of(
-        samples: &ProcessSamples<'_>,
+        samples: &ThreadGroup<'_>,
         of_thread: &[(&Sample, Option<WaitCause>)],
         period: &Period,
     ) -> Option<Self> {
@@ -95,7 +95,7 @@ impl ThreadTime {
 
     /// What the thread does most of the time, and the share of its time; `None` where it waits for work, and where it is
     /// not there for the whole period.
-    pub(crate) fn activity(&self, samples: &ProcessSamples<'_>, period: &Period) -> Option<(Activity, f64)> {
+    pub(crate) fn activity(&self, samples: &ThreadGroup<'_>, period: &Period) -> Option<(Activity, f64)> {
         let has_waits_alone =
             matches!(samples.profile.event(samples.event).sampling, Sampling::Durations { .. });
         let running_ns = self.period_ns.saturating_sub(self.total_ns);
@@ -115,7 +115,7 @@ impl ThreadTime {
     }
 
     /// The methods of the application in which the thread stays, leaf first.
-    pub(crate) fn methods<'a>(&self, samples: &ProcessSamples<'a>) -> Vec<&'a str> {
+    pub(crate) fn methods<'a>(&self, samples: &ThreadGroup<'a>) -> Vec<&'a str> {
         let of_stack = |stack: &StackId| -> Vec<&'a str> {
             application_methods(samples.profile, samples.profile.stack(*stack)).collect()
         };

@@ -8,11 +8,10 @@ use profiler_profile::{Certainty, FindingFacts, Proof, Sample, ThreadState, Whol
 use crate::{
     WaitCause,
     databases::{GroupCommit, transaction_locks},
-    facts, finalizer,
+    facts,
     found::Found,
-    locks,
-    process::{ProcessSamples, percent},
     text::Problem,
+    thread_group::{ThreadGroup, percent},
 };
 
 /// The fewest threads before a slow service. One or two slow calls are no pattern.
@@ -20,6 +19,9 @@ const MIN_THREADS: usize = 3;
 
 /// The least share of the time of threads with work in suspensions. Tuned collectors stay below a twentieth.
 const MIN_SUSPENSION_PERCENT: f64 = 10.0;
+
+/// The least number of suspended threads at a time, on average. A process that does little is suspended for little time.
+const MIN_SUSPENDED: f64 = 0.1;
 
 /// The fewest samples of suspensions, so that a single collection is no finding.
 const MIN_SUSPENSION_SAMPLES: u64 = 20;
@@ -43,6 +45,9 @@ const MIN_RUN_QUEUE: f64 = 1.0;
 /// stay below a twentieth.
 const MIN_QUOTA_PERCENT: f64 = 10.0;
 
+/// The least number of throttled threads at a time, on average. A program that does little loses little.
+const MIN_THROTTLED: f64 = 0.1;
+
 /// The least share of the time of threads with work that is spent at files. The page cache serves most reads and writes of
 /// healthy programs.
 const MIN_DISK_PERCENT: f64 = 30.0;
@@ -51,30 +56,34 @@ const MIN_DISK_PERCENT: f64 = 30.0;
 /// has less.
 const MIN_DISK_QUEUE: f64 = 0.5;
 
-/// The findings on the waits of a process.
-pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>) -> Vec<Found<'a>> {
-    let commit = GroupCommit::of(samples);
-    let finders = [gc_suspension, slow_downstream, run_queue, cpu_quota, transaction_locks];
-    let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
-    let disk = commit.as_ref().and_then(|commit| commit.finding(samples)).or_else(|| disk(samples));
-    findings.extend(disk);
-    findings.extend(locks::findings(samples, commit.as_ref()));
-    findings.extend(finalizer::blocked(samples));
-    findings
+/// The findings on the CPUs of a cgroup, for events that have the threads on CPUs as well.
+pub(crate) fn of_cgroup<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
+    [run_queue(samples), cpu_quota(samples)].into_iter().flatten().collect()
+}
+
+/// The findings on what the processes of a service share: the services that they call, their data, disks.
+pub(crate) fn shared_findings<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
+    let commit = GroupCommit::of(samples).and_then(|commit| commit.finding(samples));
+    let disk = commit.or_else(|| disk(samples));
+    [slow_downstream(samples), transaction_locks(samples), disk].into_iter().flatten().collect()
 }
 
 pub(crate) fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
     move |_, found| found == Some(cause)
 }
 
-fn gc_suspension<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+/// Threads that are suspended for collections for much of their time.
+pub(crate) fn gc_suspension<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_suspended = is(WaitCause::GcSuspension);
     let value = samples.value(&is_suspended);
     let share = percent(value, samples.value_with_work());
-    if share < MIN_SUSPENSION_PERCENT || samples.count(&is_suspended) < MIN_SUSPENSION_SAMPLES {
+    let threads = samples.threads(&is_suspended).len();
+    if share < MIN_SUSPENSION_PERCENT
+        || samples.count(&is_suspended) < MIN_SUSPENSION_SAMPLES
+        || samples.average_threads(value, threads) < MIN_SUSPENDED
+    {
         return None;
     }
-    let threads = samples.threads(&is_suspended).len();
     let facts = FindingFacts {
         share: facts::share(share, Whole::TimeOfThreadsWithWork),
         ..samples.facts(None, samples.counted(is_suspended))
@@ -85,7 +94,7 @@ fn gc_suspension<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
 
 /// Whether the program requests most collections: by the events of its runtime, or by the time of threads in `GC.Collect`, of the
 /// time that a thread is suspended.
-fn requests_collections(samples: &ProcessSamples<'_>, suspended: u64) -> bool {
+fn requests_collections(samples: &ThreadGroup<'_>, suspended: u64) -> bool {
     let marks = samples.marks;
     let requesting = samples.value(|sample, _| marks.collection_requests.contains(sample));
     marks.event_causes.requests_collections.contains(&samples.process) || 2 * requesting > suspended
@@ -93,10 +102,11 @@ fn requests_collections(samples: &ProcessSamples<'_>, suspended: u64) -> bool {
 
 /// In a server, a thread that reads a socket can wait for a request. Clients do not. Workers of a pool can, but it is not for
 /// them to wait.
-fn slow_downstream<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
+    let is_synchronous = samples.has_one_thread_each && samples.has_several_processes();
     let is_client = |sample: &Sample| {
-        marks.clients.contains(sample) || (samples.is_service() && marks.synchronous_clients.contains(sample))
+        marks.clients.contains(sample) || (is_synchronous && marks.synchronous_clients.contains(sample))
     };
     let is_at_service = |sample: &Sample, cause| {
         cause == Some(WaitCause::SocketIo) && (marks.pool_workers.contains(sample) || is_client(sample))
@@ -122,7 +132,7 @@ fn slow_downstream<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
 
 /// Only for events that have the threads on CPUs as well. A thread that naps waits for a CPU after each nap, on a machine with free
 /// ones as well: those that could run all the time are counted.
-fn run_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn run_queue<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let mut threads = BTreeMap::<u32, (u64, u64)>::new();
     for (sample, cause) in &samples.samples {
         let (total, could_run) = threads.entry(samples.tid(sample)).or_default();
@@ -148,13 +158,17 @@ fn run_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     Some(samples.finding(&Problem::RunQueue, facts, value))
 }
 
-/// Only for events that have the threads on CPUs as well.
-fn cpu_quota<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+/// Only for events that have the threads on CPUs as well. Processes that the quota does not throttle can be of another cgroup.
+fn cpu_quota<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_throttled = is(WaitCause::CpuQuota);
     let value = samples.value(&is_throttled);
-    let on_cpu = samples.value_on_cpu();
+    let processes = samples.processes_of(samples.counted(&is_throttled));
+    let process = |sample: &Sample| samples.profile.thread(sample.thread).process;
+    let on_cpu = samples
+        .value(|sample, _| sample.state == Some(ThreadState::OnCpu) && processes.contains(&process(sample)));
     let share = percent(value, value.saturating_add(on_cpu));
-    if on_cpu == 0 || share < MIN_QUOTA_PERCENT {
+    let queue = samples.average_threads(value, samples.threads(&is_throttled).len());
+    if on_cpu == 0 || share < MIN_QUOTA_PERCENT || queue < MIN_THROTTLED {
         return None;
     }
     let facts = FindingFacts {
@@ -164,7 +178,7 @@ fn cpu_quota<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
     Some(samples.finding(&Problem::CpuQuota, facts, value))
 }
 
-fn disk<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn disk<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_at_file = is(WaitCause::FileIo);
     let value = samples.value(&is_at_file);
     let share = percent(value, samples.value_with_work());

@@ -13,8 +13,8 @@ use crate::{
     kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
-    process::percent,
     rules::{RULES, Rule, SERVICE_THREADS},
+    thread_group::percent,
     top_level::{is_main_loop, is_work},
 };
 

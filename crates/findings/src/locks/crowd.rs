@@ -8,8 +8,8 @@ use crate::{
     databases::GroupCommit,
     facts::share,
     found::Found,
-    process::{ProcessSamples, percent},
     text::{Problem, Queue},
+    thread_group::{ThreadGroup, percent},
     waiting::is,
 };
 
@@ -37,7 +37,7 @@ struct Crowd<'a> {
 
 impl<'a> Crowd<'a> {
     fn of(
-        samples: &ProcessSamples<'a>,
+        samples: &ThreadGroup<'a>,
         method: Option<&'a str>,
         is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
     ) -> Self {
@@ -51,12 +51,12 @@ impl<'a> Crowd<'a> {
     }
 
     /// The threads of this cause, below whatever method.
-    fn with_cause(samples: &ProcessSamples<'a>, cause: WaitCause) -> Self {
+    fn with_cause(samples: &ThreadGroup<'a>, cause: WaitCause) -> Self {
         Self::of(samples, samples.main_site(is(cause)), is(cause))
     }
 
     /// The finding on threads that are so many, for so much of their time.
-    fn finding(self, samples: &ProcessSamples<'a>, queue: Queue, min_percent: f64) -> Option<Found<'a>> {
+    fn finding(self, samples: &ThreadGroup<'a>, queue: Queue, min_percent: f64) -> Option<Found<'a>> {
         let is_large = self.facts.threads >= Some(MIN_THREADS)
             && self.facts.share.is_some_and(|share| share.percent >= min_percent)
             && self.facts.threads_at_a_time >= Some(MIN_QUEUE);
@@ -65,11 +65,11 @@ impl<'a> Crowd<'a> {
 }
 
 pub(super) fn findings<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     stuck: Option<&StuckThreads<'_>>,
     commit: Option<&GroupCommit<'_>>,
 ) -> Vec<Found<'a>> {
-    let finders = [memory_map, file_lock, full_queue, connections, interpreter_lock];
+    let finders = [memory_map, full_queue, connections, interpreter_lock];
     let mut findings: Vec<_> = finders.into_iter().filter_map(|find| find(samples)).collect();
     findings.extend(lock(samples, stuck, commit));
     findings
@@ -78,7 +78,7 @@ pub(super) fn findings<'a>(
 /// Threads that get no lock at all do not take turns, and those of a group commit wait for a disk. Threads without a method wait
 /// for unknown locks.
 fn lock<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     stuck: Option<&StuckThreads<'_>>,
     commit: Option<&GroupCommit<'_>>,
 ) -> Option<Found<'a>> {
@@ -107,26 +107,27 @@ fn lock<'a>(
 }
 
 /// The global interpreter lock of Python: the thread that has it computes.
-fn interpreter_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn interpreter_lock<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_waiting =
         |sample: &Sample, cause| cause == Some(WaitCause::Lock) && samples.marks.gil.contains(sample);
     Crowd::of(samples, None, is_waiting).finding(samples, Queue::Interpreter, MIN_LOCK_PERCENT)
 }
 
-fn memory_map<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn memory_map<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::MemoryMap);
     crowd.finding(samples, Queue::MemoryMap, MIN_LOCK_PERCENT)
 }
 
-fn file_lock<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+/// Processes can change one file.
+pub(crate) fn file_lock<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     Crowd::with_cause(samples, WaitCause::FileLock).finding(samples, Queue::File, MIN_LOCK_PERCENT)
 }
 
-fn connections<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn connections<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     Crowd::with_cause(samples, WaitCause::Connection).finding(samples, Queue::Connections, MIN_LOCK_PERCENT)
 }
 
-fn full_queue<'a>(samples: &ProcessSamples<'a>) -> Option<Found<'a>> {
+fn full_queue<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::FullQueue);
     let of_console = samples.value(|sample, cause| {
         cause == Some(WaitCause::FullQueue) && samples.marks.console_loggers.contains(sample)

@@ -7,7 +7,7 @@ use std::{
 
 use profiler_profile::LockOwner;
 
-use crate::{process::ProcessSamples, thread_time::Period};
+use crate::{thread_group::ThreadGroup, thread_time::Period};
 
 /// The longest time between two readings, and between one and an end of the period. They are a second apart, and a busy machine is
 /// late.
@@ -18,7 +18,7 @@ const MIN_READINGS: usize = 2;
 
 /// The threads that own a lock in all readings of a period, if so many threads wait for these locks; else none: they can wait for
 /// other locks.
-pub(super) fn find(samples: &ProcessSamples<'_>, period: &Period, waiting: usize) -> BTreeSet<u32> {
+pub(super) fn find(samples: &ThreadGroup<'_>, period: &Period, waiting: usize) -> BTreeSet<u32> {
     let profile = samples.profile;
     let is_in_period = |lock: &&LockOwner| {
         lock.process(profile) == samples.process && (period.begin_ns..=period.end_ns).contains(&lock.time_ns)

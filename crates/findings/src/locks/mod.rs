@@ -7,18 +7,20 @@ mod owner;
 mod stuck;
 
 pub(crate) use self::{
+    crowd::file_lock,
     owner::{Owner, Owners, Relation},
     stuck::{LockWait, StuckThreads},
 };
 use crate::databases::GroupCommit;
 use crate::found::Found;
-use crate::process::ProcessSamples;
+use crate::thread_group::ThreadGroup;
 
-/// The findings on locks, queues and deadlocks of a process.
-pub(crate) fn findings<'a>(samples: &ProcessSamples<'a>, commit: Option<&GroupCommit<'_>>) -> Vec<Found<'a>> {
+/// The findings on locks, queues and deadlocks of a process, or of processes with one thread each.
+pub(crate) fn findings<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     // What processes wait for with each other is a lock of a server that examines it itself.
-    let stuck = StuckThreads::of(samples).filter(|_| !samples.is_service());
-    let mut findings = crowd::findings(samples, stuck.as_ref(), commit);
+    let stuck = StuckThreads::of(samples).filter(|_| !samples.has_several_processes());
+    let commit = GroupCommit::of(samples);
+    let mut findings = crowd::findings(samples, stuck.as_ref(), commit.as_ref());
     findings.extend(stuck.map(|stuck| stuck.finding(samples)));
     findings
 }

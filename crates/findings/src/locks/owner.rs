@@ -12,7 +12,7 @@ use super::known_owners;
 use crate::{
     WaitCause,
     frames::declaring_type,
-    process::ProcessSamples,
+    thread_group::ThreadGroup,
     thread_time::{Activity, Period, ThreadTime},
 };
 
@@ -49,7 +49,7 @@ impl<'a> Owners<'a> {
     /// Of these threads, which wait for none of the locks, those that can own one. `methods` are those in which the threads `waiting`
     /// wait. Where each owner is known to be one of these, there is no other one.
     pub(super) fn of(
-        samples: &ProcessSamples<'a>,
+        samples: &ThreadGroup<'a>,
         threads: &BTreeMap<u32, Vec<(&Sample, Option<WaitCause>)>>,
         methods: &BTreeSet<&str>,
         period: &Period,
@@ -80,7 +80,7 @@ impl<'a> Owners<'a> {
 
 /// A thread that owns a lock, if it is known what it does.
 fn describe<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     tid: u32,
     of_thread: &[(&Sample, Option<WaitCause>)],
     methods: &BTreeSet<&str>,
@@ -101,7 +101,7 @@ fn describe<'a>(
 
 /// The thread as an owner of the lock, if it can be one.
 fn find<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     tid: u32,
     of_thread: &[(&Sample, Option<WaitCause>)],
     methods: &BTreeSet<&str>,

@@ -11,8 +11,8 @@ use crate::{
     facts::since,
     found::Found,
     frames::application_method,
-    process::{ProcessSamples, heaviest},
     text::Problem,
+    thread_group::{ThreadGroup, heaviest},
     thread_time::Period,
 };
 
@@ -42,7 +42,7 @@ pub(crate) struct StuckThreads<'a> {
 
 impl<'a> StuckThreads<'a> {
     /// The threads that are stuck at the end of the measurement.
-    pub(crate) fn of(samples: &ProcessSamples<'a>) -> Option<Self> {
+    pub(crate) fn of(samples: &ThreadGroup<'a>) -> Option<Self> {
         let mut threads = samples.by_thread();
         let mut waits = Vec::new();
         // Methods in which a thread got its lock.
@@ -85,7 +85,7 @@ impl<'a> StuckThreads<'a> {
     }
 
     /// The finding of a deadlock, or of a lock that its owner holds.
-    pub(crate) fn finding(&self, samples: &ProcessSamples<'a>) -> Found<'a> {
+    pub(crate) fn finding(&self, samples: &ThreadGroup<'a>) -> Found<'a> {
         let value = sum::of(self.threads.iter().map(|wait| wait.value));
         let method = heaviest(self.threads.iter().map(|wait| (wait.method, wait.value)))
             .and_then(|(method, ..)| method);
@@ -94,7 +94,7 @@ impl<'a> StuckThreads<'a> {
     }
 
     /// The last waits are the evidence, and what a single owner does meanwhile.
-    fn facts(&self, samples: &ProcessSamples<'a>, method: Option<&str>) -> FindingFacts {
+    fn facts(&self, samples: &ThreadGroup<'a>, method: Option<&str>) -> FindingFacts {
         let waiting: BTreeSet<_> = self.threads.iter().map(|wait| wait.tid).collect();
         let is_waiting =
             |sample: &Sample, cause| cause == Some(WaitCause::Lock) && waiting.contains(&samples.tid(sample));
@@ -119,7 +119,7 @@ impl<'a> StuckThreads<'a> {
 
 impl<'a> LockWait<'a> {
     /// The wait with these samples; `None` where it ends before the measurement, as it does where the thread ends.
-    fn of(samples: &ProcessSamples<'a>, tid: u32, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
+    fn of(samples: &ThreadGroup<'a>, tid: u32, of_wait: &[(&Sample, Option<WaitCause>)]) -> Option<Self> {
         let (first, _) = of_wait.first()?;
         // Another process can own the lock of a file.
         if samples.marks.file_locks.contains(first) {
@@ -142,7 +142,7 @@ fn methods<'a>(waits: &[LockWait<'a>]) -> BTreeSet<&'a str> {
 
 /// The index of the first sample of the wait for a lock in which a thread is at the end; the number of samples where it is in none.
 /// Samples are in time order.
-fn begin_of_last_wait(samples: &ProcessSamples<'_>, of_thread: &[(&Sample, Option<WaitCause>)]) -> usize {
+fn begin_of_last_wait(samples: &ThreadGroup<'_>, of_thread: &[(&Sample, Option<WaitCause>)]) -> usize {
     let method = of_thread.last().and_then(|(last, _)| method_of(samples, last));
     let is_same = |(sample, cause): &&(&Sample, Option<WaitCause>)| {
         *cause == Some(WaitCause::Lock) && method_of(samples, sample) == method
@@ -155,7 +155,7 @@ fn begin_of_last_wait(samples: &ProcessSamples<'_>, of_thread: &[(&Sample, Optio
 
 /// The methods in which these samples wait for locks up to a moment near the end.
 fn recent_lock_methods<'a>(
-    samples: &ProcessSamples<'a>,
+    samples: &ThreadGroup<'a>,
     of_thread: &[(&Sample, Option<WaitCause>)],
 ) -> BTreeSet<Option<&'a str>> {
     let from_ns = end_ns(samples).saturating_sub(MIN_WAIT_NS);
@@ -167,10 +167,10 @@ fn recent_lock_methods<'a>(
     of_thread.iter().filter(is_recent).map(|(sample, _)| method_of(samples, sample)).collect()
 }
 
-fn method_of<'a>(samples: &ProcessSamples<'a>, sample: &Sample) -> Option<&'a str> {
+fn method_of<'a>(samples: &ThreadGroup<'a>, sample: &Sample) -> Option<&'a str> {
     application_method(samples.profile, samples.profile.stack(sample.stack))
 }
 
-fn end_ns(samples: &ProcessSamples<'_>) -> u64 {
+fn end_ns(samples: &ThreadGroup<'_>) -> u64 {
     samples.profile.header().duration_ns
 }

@@ -8,7 +8,7 @@ use crate::{
     WaitCause, Waits,
     frames::application_method,
     marks::{Marks, StackSet},
-    process::{heaviest, percent},
+    thread_group::{heaviest, percent},
 };
 
 /// The least share of the time below one method that names it.

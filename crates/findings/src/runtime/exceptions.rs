@@ -8,8 +8,8 @@ use crate::{
     found::Found,
     frames::{application_frames, function, own_frames, short},
     pattern::matches_any,
-    process::percent,
     rules::RETHROWS,
+    thread_group::percent,
 };
 
 /// The least number of exceptions a second. An exception costs tens of microseconds and the stack is searched for its

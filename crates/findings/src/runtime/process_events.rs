@@ -11,7 +11,7 @@ use crate::{
     facts::since,
     found::Found,
     frames::{application_method, location_in},
-    process::{heaviest, in_process, percent},
+    thread_group::{heaviest, percent},
 };
 
 /// The least share of the stacks of events below one method that names it.
@@ -121,7 +121,7 @@ impl<'a> ProcessEvents<'a> {
         Place { method: method.to_owned(), location: location.map(|(file, line)| (file.to_owned(), line)) }
     }
 
-    /// A finding, with the process where the profile has several.
+    /// A finding on the process.
     pub(super) fn finding(
         &self,
         kind: FindingKind,
@@ -130,9 +130,9 @@ impl<'a> ProcessEvents<'a> {
         value: u64,
         facts: FindingFacts,
     ) -> Found<'a> {
-        let evidence = in_process(self.profile, self.process, evidence);
+        let evidence = evidence.to_owned();
         let finding = Finding { kind, evidence, remedy, event: None, value, facts };
-        Found { finding, process: self.process, method: None, owner: None }
+        Found { finding, process: self.process, processes: vec![self.process], method: None, owner: None }
     }
 }
 

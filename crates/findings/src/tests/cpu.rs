@@ -33,6 +33,41 @@ fn each_activity_is_found_from_its_threshold_on() {
     }
 }
 
+/// A share of little CPU is no finding: each rule on CPU time has a least number of CPUs.
+#[test]
+fn each_share_of_cpu_time_needs_a_tenth_of_a_cpu() {
+    // Of 10 CPU-seconds each: the samples of a stack, all others.
+    let kinds_in = |seconds, folded, state| {
+        let mut threads = Threads::sampled(Event::at_frequency("wall", HZ), seconds);
+        let all = match state {
+            Some(ThreadState::OnCpu) => vec![(0, 100, state, folded)],
+            _ => vec![(0, 100, state, folded), (10, 100, Some(ThreadState::OnCpu), "main;compute")],
+        };
+        let kinds = threads.add_thread("main", &all).kinds();
+        kinds
+    };
+    let suspended = "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
+    let on_cpu = ACTIVITIES.map(|(kind, folded, _)| (kind, folded, ThreadState::OnCpu));
+    let others = [
+        (FindingKind::CpuQuota, "main;compute", ThreadState::Throttled),
+        (FindingKind::GcSuspension, suspended, ThreadState::Blocked),
+    ];
+    for (kind, folded, state) in on_cpu.into_iter().chain(others) {
+        assert_eq!(kinds_in(100, folded, Some(state)), [kind], "a tenth of a CPU");
+        assert_eq!(kinds_in(101, folded, Some(state)), [], "{kind:?} of less");
+    }
+}
+
+/// A program on a busy machine has as much of its CPU time for an activity as on a free one.
+#[test]
+fn time_in_which_threads_wait_for_a_cpu_counts() {
+    let (kind, folded, _) = ACTIVITIES[3];
+    let mut threads = Threads::sampled(Event::at_frequency("wall", HZ), 1_000);
+    let parts = [(0, 100, Some(ThreadState::OnCpu), folded), (10, 900, Some(ThreadState::Runnable), folded)];
+    let kinds = threads.add_thread("main", &parts).kinds();
+    assert!(kinds.contains(&kind), "{kinds:?}");
+}
+
 #[test]
 fn packets_on_the_loopback_device_are_no_interrupts() {
     let folded =

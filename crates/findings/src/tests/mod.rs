@@ -14,6 +14,7 @@ mod pool;
 mod runtime;
 mod runtime_helpers;
 mod services;
+mod shared;
 mod stacks;
 mod views;
 mod waiting;

@@ -82,18 +82,20 @@ fn a_build_that_waits_for_cpus_is_found_for_all_its_processes() {
     assert_eq!(finding.evidence, expected);
 }
 
+/// Each process has a lock of its own.
 #[test]
-fn processes_of_several_names_or_with_several_threads_are_no_service() {
+fn locks_of_processes_with_several_threads_are_not_one_lock() {
     let mut threads = Threads::wall();
-    for comm in ["a", "b", "c", "d"] {
-        add_processes(&mut threads, comm, 1, 80, ThreadState::Runnable, WORK);
-    }
-    assert_eq!(threads.kinds(), []);
-    for _ in 0..4 {
-        threads.process = threads.builder.process(threads.next_tid, "java");
-        threads.add(2, ThreadState::Blocked, "main;append;pthread_mutex_lock@libc.so.6");
-    }
+    add_threaded_processes(&mut threads, "java", 4, 2, "main;append;pthread_mutex_lock@libc.so.6");
     assert_eq!(threads.kinds().iter().filter(|kind| **kind == FindingKind::LockConvoy).count(), 0);
+}
+
+/// Adds processes with so many threads each, which wait in a stack for the whole time.
+fn add_threaded_processes(threads: &mut Threads, comm: &str, processes: u32, of_each: u32, folded: &str) {
+    for _ in 0..processes {
+        threads.process = threads.builder.process(threads.next_tid, comm);
+        threads.add(of_each, ThreadState::Blocked, folded);
+    }
 }
 
 const ROW: &str =

@@ -120,7 +120,7 @@ fn suspensions_of_an_event_of_durations_are_counted_as_samples() {
         let sampling = Sampling::Durations { min_ns: 0 };
         let mut threads = Threads::sampled(Event { name: "off-cpu".to_owned(), sampling }, 10);
         let stack = "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
-        let part = (0, 1_000_000, Some(ThreadState::Blocked), stack);
+        let part = (0, 60_000_000, Some(ThreadState::Blocked), stack);
         threads.add_thread("worker", &vec![part; suspensions]);
         assert_eq!(threads.findings().len(), expected, "{suspensions}");
     }

@@ -1,13 +1,11 @@
-//! The samples of one event and one process, and sums over them.
+//! The samples of one event and a group of threads, and sums over them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use profiler_profile::{
-    EventId, Finding, FindingFacts, ProcessId, Profile, Sample, StackId, ThreadState, sum,
-};
+use profiler_profile::{EventId, Finding, FindingFacts, ProcessId, Profile, Sample, StackId, sum};
 
 use crate::{
-    WaitCause, Waits,
+    WaitCause,
     found::Found,
     frames::{application_method, application_methods},
     marks::Marks,
@@ -17,15 +15,17 @@ use crate::{
 /// The least share of samples below one method that names it.
 const MIN_SITE_PERCENT: f64 = 50.0;
 
-/// The samples of an event of a process, with their causes; or of the processes of a service that have one thread each, as
-/// those of a server that starts a process for each worker or connection.
-pub(crate) struct ProcessSamples<'a> {
+/// The samples of an event of a group of threads, with their causes: those of one process, of several, or of a whole service.
+#[derive(Clone)]
+pub(crate) struct ThreadGroup<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) marks: &'a Marks,
     pub(crate) event: EventId,
-    /// The process, or the first one of a service.
+    /// The process, or the first one.
     pub(crate) process: ProcessId,
-    processes: Vec<ProcessId>,
+    pub(crate) processes: Vec<ProcessId>,
+    /// Whether each of the processes has one thread.
+    pub(crate) has_one_thread_each: bool,
     pub(crate) samples: Vec<(&'a Sample, Option<WaitCause>)>,
 }
 
@@ -38,31 +38,20 @@ pub(crate) struct Site<'a> {
     pub(crate) threads: BTreeSet<u32>,
 }
 
-impl<'a> ProcessSamples<'a> {
-    /// The samples of an event by process, or by service.
-    pub(crate) fn of(profile: &'a Profile, waits: &Waits, marks: &'a Marks, event: EventId) -> Vec<Self> {
-        let mut processes = BTreeMap::<ProcessId, Vec<_>>::new();
-        for sample in profile.samples_of(event) {
-            let process = profile.thread(sample.thread).process;
-            processes.entry(process).or_default().push((sample, waits.cause(sample)));
+impl<'a> ThreadGroup<'a> {
+    /// The threads of all of these groups, of which there is at least one.
+    pub(crate) fn joined(groups: &[&Self]) -> Self {
+        let mut joined = groups[0].clone();
+        for group in &groups[1..] {
+            joined.processes.extend(&group.processes);
+            joined.has_one_thread_each &= group.has_one_thread_each;
+            joined.samples.extend(&group.samples);
         }
-        let mut services = BTreeMap::<_, Self>::new();
-        for (process, of_process) in processes {
-            let (processes, samples) = (Vec::new(), Vec::new());
-            let new = Self { profile, marks, event, process, processes, samples };
-            let service = services.entry(service_of(profile, process, &of_process)).or_insert(new);
-            service.processes.push(process);
-            service.samples.extend(of_process);
-        }
-        services.into_values().collect()
-    }
-
-    fn comm(&self) -> &'a str {
-        self.profile.string(self.profile.process(self.process).comm)
+        joined
     }
 
     /// Whether these are samples of several processes.
-    pub(crate) fn is_service(&self) -> bool {
+    pub(crate) fn has_several_processes(&self) -> bool {
         self.processes.len() > 1
     }
 
@@ -82,11 +71,6 @@ impl<'a> ProcessSamples<'a> {
     /// The value of the threads that have work: neither idle nor asleep by their own choice.
     pub(crate) fn value_with_work(&self) -> u64 {
         self.value(|_, cause| !matches!(cause, Some(WaitCause::Idle | WaitCause::Sleep)))
-    }
-
-    /// The value of threads on a CPU, for events with states.
-    pub(crate) fn value_on_cpu(&self) -> u64 {
-        self.value(|sample, _| sample.state == Some(ThreadState::OnCpu))
     }
 
     /// The average number of `threads` threads that a value represents; 0 where time is unknown. The value can exceed the
@@ -168,50 +152,19 @@ impl<'a> ProcessSamples<'a> {
         (thread.tid == self.profile.process(thread.process).pid, self.profile.string(thread.comm))
     }
 
-    /// The ids of the processes.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        let mut pids: Vec<_> = self.processes.iter().map(|id| self.profile.process(*id).pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids
+    /// The processes of these samples.
+    pub(crate) fn processes_of<'s>(&self, samples: impl Iterator<Item = &'s Sample>) -> BTreeSet<ProcessId> {
+        samples.map(|sample| self.profile.thread(sample.thread).process).collect()
     }
 
-    /// A finding, whose text has the process in front where the profile has several.
+    /// A finding on the processes of its facts.
     pub(crate) fn finding(&self, problem: &Problem<'_>, facts: FindingFacts, value: u64) -> Found<'a> {
         let (evidence, remedy) = problem.text(&facts);
-        let evidence = match self.processes[..] {
-            [process] => in_process(self.profile, process, &evidence),
-            _ => format!("{} processes ({}): {evidence}", self.processes.len(), self.comm()),
-        };
+        let has_it = |process: &ProcessId| facts.processes.contains(&self.profile.process(*process).pid);
+        let processes = self.processes.iter().copied().filter(has_it).collect();
         let finding =
             Finding { kind: problem.kind(), evidence, remedy, event: Some(self.event), value, facts };
-        Found { finding, process: self.process, method: None, owner: None }
-    }
-}
-
-/// What processes have in common that are one service: name and container, where they have one thread. Each other process is on
-/// its own.
-fn service_of<'a>(
-    profile: &'a Profile,
-    id: ProcessId,
-    samples: &[(&Sample, Option<WaitCause>)],
-) -> (Option<(&'a str, Option<&'a str>)>, Option<ProcessId>) {
-    let tid = |sample: &Sample| profile.thread(sample.thread).tid;
-    let first = samples.first().map(|(sample, _)| tid(sample));
-    if samples.iter().any(|(sample, _)| Some(tid(sample)) != first) {
-        return (None, Some(id));
-    }
-    let process = profile.process(id);
-    let container = process.container.map(|container| profile.string(container));
-    (Some((profile.string(process.comm), container)), None)
-}
-
-/// Evidence with the process in front of it where the profile has several.
-pub(crate) fn in_process(profile: &Profile, id: ProcessId, evidence: &str) -> String {
-    let process = profile.process(id);
-    match profile.processes().len() {
-        1 => evidence.to_owned(),
-        _ => format!("process {} ({}): {evidence}", process.pid, profile.string(process.comm)),
+        Found { finding, process: self.process, processes, method: None, owner: None }
     }
 }
 
