@@ -37,6 +37,24 @@ test("findings are text above the graphs, and a button where they have facts", a
   await browser.picture("findings");
 });
 
+test("the bullet of a finding of several lines is beside its first line", async () => {
+  await open("findings.html");
+  // A bullet has no box. Text in its place has its baseline.
+  const [bullet, first, lines] = await browser.evaluate(`(() => {
+    const item = document.querySelector("#findings li");
+    item.style.width = "160px";
+    const bullet = document.createElement("span");
+    bullet.textContent = "x";
+    item.prepend(bullet);
+    const range = document.createRange();
+    range.selectNodeContents(item.querySelector("button"));
+    const tops = [...new Set([...range.getClientRects()].map(({ bottom }) => Math.round(bottom)))];
+    return [bullet.getBoundingClientRect().bottom, Math.min(...tops), tops.length];
+  })()`);
+  assert.ok(lines > 1, `${lines} lines`);
+  assert.ok(Math.abs(bullet - first) < 4, `${bullet} and ${first}`);
+});
+
 test("a finding selects its event, time, threads and search", async () => {
   await open("findings.html");
   await browser.click("#findings li:first-child button");

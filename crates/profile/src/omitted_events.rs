@@ -1,5 +1,7 @@
 //! Runtime events that a profile counts and does not have, and the totals of both.
 
+use std::{collections::HashMap, sync::OnceLock};
+
 use crate::{ProcessId, Profile, RuntimeEventKind};
 
 /// Runtime events of one process and one kind that happened in a part of the measurement, and that the profile does not have.
@@ -23,6 +25,15 @@ pub struct OmittedEvents {
     pub is_lower_bound: bool,
 }
 
+impl OmittedEvents {
+    /// The first events of each name that a profile has, however many there are of other names: types of exceptions, reasons of
+    /// collections. They are more of a rare name than of a frequent one.
+    pub const FIRST_OF_NAME: u32 = 8;
+
+    /// The names whose first events a profile has.
+    pub const MAX_NAMES: usize = 128;
+}
+
 /// How many events of a kind happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventTotals {
@@ -39,10 +50,42 @@ pub struct EventTotals {
 }
 
 impl EventTotals {
-    fn add(&mut self, count: u64, duration_ns: u64, longest_ns: u64) {
-        self.count = self.count.saturating_add(count);
-        self.duration_ns = self.duration_ns.saturating_add(duration_ns);
-        self.longest_ns = self.longest_ns.max(longest_ns);
+    fn add(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.kept = self.kept.saturating_add(other.kept);
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.is_lower_bound |= other.is_lower_bound;
+    }
+}
+
+/// The totals of each process and kind, from the first use on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TotalsTable(OnceLock<HashMap<(ProcessId, RuntimeEventKind), EventTotals>>);
+
+impl TotalsTable {
+    fn of(&self, profile: &Profile) -> &HashMap<(ProcessId, RuntimeEventKind), EventTotals> {
+        self.0.get_or_init(|| {
+            let kept = profile.runtime_events().iter().map(|event| {
+                let duration_ns = event.duration_ns;
+                let totals = EventTotals {
+                    count: 1,
+                    kept: 1,
+                    duration_ns,
+                    longest_ns: duration_ns,
+                    is_lower_bound: false,
+                };
+                ((event.process, event.kind), totals)
+            });
+            let omitted = profile.omitted_events().iter().map(|omitted| {
+                let OmittedEvents { process, kind, count, duration_ns, longest_ns, is_lower_bound, .. } =
+                    *omitted;
+                ((process, kind), EventTotals { count, kept: 0, duration_ns, longest_ns, is_lower_bound })
+            });
+            let mut table = HashMap::<_, EventTotals>::new();
+            kept.chain(omitted).for_each(|(key, totals)| table.entry(key).or_default().add(&totals));
+            table
+        })
     }
 }
 
@@ -70,18 +113,16 @@ impl Profile {
     /// ```
     #[must_use]
     pub fn runtime_event_totals(&self, process: Option<ProcessId>, kind: RuntimeEventKind) -> EventTotals {
-        let is_counted =
-            |its_process, its_kind| kind == its_kind && process.is_none_or(|id| id == its_process);
+        let table = self.event_totals.of(self);
         let mut totals = EventTotals::default();
-        for event in self.runtime_events().iter().filter(|event| is_counted(event.process, event.kind)) {
-            totals.kept += 1;
-            totals.add(1, event.duration_ns, event.duration_ns);
-        }
-        for omitted in
-            self.omitted_events().iter().filter(|omitted| is_counted(omitted.process, omitted.kind))
-        {
-            totals.add(omitted.count, omitted.duration_ns, omitted.longest_ns);
-            totals.is_lower_bound |= omitted.is_lower_bound;
+        match process {
+            Some(process) => {
+                table.get(&(process, kind)).into_iter().for_each(|of_process| totals.add(of_process))
+            }
+            None => {
+                let of_kind = table.iter().filter(|((_, of_kind), _)| *of_kind == kind);
+                of_kind.for_each(|(_, of_process)| totals.add(of_process));
+            }
         }
         totals
     }

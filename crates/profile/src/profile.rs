@@ -4,7 +4,8 @@ use indexmap::IndexSet;
 
 use crate::{
     Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, Module,
-    ModuleId, OmittedEvents, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
+    ModuleId, OmittedEvents, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState,
+    omitted_events::TotalsTable, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -108,6 +109,7 @@ pub struct Profile {
     pub(crate) samples: Vec<Sample>,
     pub(crate) runtime_events: Vec<RuntimeEvent>,
     pub(crate) omitted_events: Vec<OmittedEvents>,
+    pub(crate) event_totals: TotalsTable,
     pub(crate) lock_owners: Vec<LockOwner>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,

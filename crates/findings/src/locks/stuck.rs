@@ -99,6 +99,8 @@ impl<'a> StuckThreads<'a> {
         let is_waiting =
             |sample: &Sample, cause| cause == Some(WaitCause::Lock) && waiting.contains(&samples.tid(sample));
         let mut facts = samples.facts(method, samples.counted(is_waiting));
+        // Some of the threads are in other methods: those of a deadlock, and the owner.
+        facts.selection.search = None;
         let longest_ns = self.threads.iter().map(|wait| wait.waited_ns).max().unwrap_or_default();
         facts.selection.begin_ns = end_ns(samples).saturating_sub(longest_ns);
         facts.since_ns = since(facts.selection.begin_ns);

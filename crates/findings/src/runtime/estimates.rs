@@ -1,8 +1,8 @@
 //! Numbers and durations of runtime events where a profile has a part of the events.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
-use profiler_profile::{EventTotals, RuntimeEvent, RuntimeEventKind, sum};
+use profiler_profile::{EventTotals, OmittedEvents, RuntimeEvent, RuntimeEventKind, sum};
 
 use super::process_events::{ProcessEvents, duration_text};
 
@@ -41,6 +41,17 @@ impl Estimate {
         Self { number, exactness }
     }
 
+    /// The number of a part of the kept events, each of which represents as many as its weight; of all of them where `is_part` is false.
+    pub(super) fn of_part(weight: f64, is_part: bool, totals: EventTotals) -> Self {
+        let exactness = match (totals.is_lower_bound, is_part && totals.count > totals.kept) {
+            (false, false) => Exactness::Exact,
+            (true, false) => Exactness::AtLeast,
+            (false, true) => Exactness::About,
+            (true, true) => Exactness::AtLeastAbout,
+        };
+        Self { number: weight, exactness }
+    }
+
     /// The number divided by another one.
     pub(super) fn divided_by(self, divisor: f64) -> Self {
         Self { number: self.number / divisor, ..self }
@@ -69,7 +80,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-impl ProcessEvents<'_> {
+impl<'a> ProcessEvents<'a> {
     /// The totals of a kind.
     pub(super) fn totals(&self, kind: RuntimeEventKind) -> EventTotals {
         self.profile.runtime_event_totals(Some(self.process), kind)
@@ -79,6 +90,35 @@ impl ProcessEvents<'_> {
     pub(super) fn estimated_count(&self, kind: RuntimeEventKind, kept: usize) -> Estimate {
         let totals = self.totals(kind);
         Estimate::new(kept as u64, totals.kept, totals.count, totals)
+    }
+
+    /// The kept events of a kind, and how many of all events each represents. The first of each name, which is the text of a field, are
+    /// kept in any case and represent themselves.
+    pub(super) fn weighted(&self, kind: RuntimeEventKind, name: &str) -> Vec<(&'a RuntimeEvent, f64)> {
+        let totals = self.totals(kind);
+        let mut of_names = HashMap::<_, u32>::new();
+        let mut is_first = |event: &RuntimeEvent| {
+            let has_room = of_names.len() < OmittedEvents::MAX_NAMES;
+            let name = self.text(event, name);
+            if !has_room && !of_names.contains_key(&name) {
+                return false;
+            }
+            let count = of_names.entry(name).or_default();
+            *count += 1;
+            *count <= OmittedEvents::FIRST_OF_NAME
+        };
+        let events: Vec<_> = self.of_kind(kind).map(|event| (event, is_first(event))).collect();
+        let others = events.iter().filter(|(_, is_first)| !is_first).count() as f64;
+        let omitted = totals.count.saturating_sub(totals.kept) as f64;
+        let (of_first, of_other) = if others > 0.0 {
+            (1.0, 1.0 + omitted / others)
+        } else {
+            (1.0 + omitted / events.len().max(1) as f64, 1.0)
+        };
+        events
+            .into_iter()
+            .map(|(event, is_first)| (event, if is_first { of_first } else { of_other }))
+            .collect()
     }
 
     /// The duration of all events of a kind that are like these of the profile, nanoseconds.

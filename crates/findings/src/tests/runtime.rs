@@ -209,6 +209,20 @@ fn rates_are_those_of_all_exceptions_and_bounds_where_the_runtime_dropped_some()
     assert_eq!(few.kinds(), [], "49 each second");
 }
 
+/// The profile has the first eight of each type, and one of 200 of all others: of 20,000 exceptions, 100 are of ten rare types.
+#[test]
+fn the_share_of_a_type_is_that_of_all_exceptions() {
+    const RARE: [&str; 10] = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"];
+    let mut types = vec![("System.FormatException", 8 + 99)];
+    types.extend(RARE.map(|name| (name, 8)));
+    let mut runtime = exceptions(&types, 0);
+    let kept: u64 = types.iter().map(|(_, count)| count).sum();
+    runtime.omit(RuntimeEventKind::Exception, 20_000 - kept, 0, false);
+    let [finding] = &runtime.findings()[..] else { panic!("one finding") };
+    let expected = "2000 exceptions are thrown each second, about 100 % of them System.FormatException";
+    assert!(finding.evidence.starts_with(expected), "{finding}");
+}
+
 #[test]
 fn pauses_and_waits_that_are_not_in_the_profile_count() {
     let mut runtime = suspensions(20, 1, "SuspendForGC");

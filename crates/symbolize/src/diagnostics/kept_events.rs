@@ -7,15 +7,9 @@ use std::{
 };
 
 use profiler_dotnet_symbols::eventpipe::{fields::Value, runtime_events::RuntimeEvent};
-use profiler_profile::RuntimeEventKind;
+use profiler_profile::{OmittedEvents, RuntimeEventKind};
 
 use super::event_pairs::TimedEvent;
-
-/// The first events of each name that are kept however many there are of other names: types of exceptions, reasons of collections.
-const FIRST_OF_NAME: u32 = 8;
-
-/// Names whose first events are kept.
-const MAX_NAMES: usize = 128;
 
 /// The fields that name an event among those of its kind.
 const NAME_FIELDS: [&str; 4] = ["ExceptionType", "TypeName", "Reason", "Name"];
@@ -141,9 +135,9 @@ impl KeptEvents {
     }
 
     fn is_first(&mut self, name: NameHash) -> bool {
-        let has_room = self.names.len() < MAX_NAMES;
+        let has_room = self.names.len() < OmittedEvents::MAX_NAMES;
         match self.names.get_mut(&name) {
-            Some(count) if *count < FIRST_OF_NAME => {
+            Some(count) if *count < OmittedEvents::FIRST_OF_NAME => {
                 *count += 1;
                 true
             }
@@ -265,7 +259,7 @@ mod tests {
         let mut fixture = Fixture::new();
         for time_ns in 0..20_000 {
             fixture.add(event(time_ns, &time_ns.to_string(), 100 * (time_ns as usize % 100)));
-            assert!(!fixture.kept.is_over_limits() && fixture.kept.names.len() <= MAX_NAMES);
+            assert!(!fixture.kept.is_over_limits() && fixture.kept.names.len() <= OmittedEvents::MAX_NAMES);
         }
         assert_eq!(fixture.times(u64::MAX).len() + fixture.omitted, 20_000);
         assert_eq!(fixture.kept.bytes, 0);
