@@ -73,6 +73,7 @@ mod stat;
 mod status;
 mod table;
 mod time_ordered;
+mod wait_partners;
 
 pub use address_space::AddressSpace;
 pub use ancestors::Ancestor;
@@ -94,3 +95,4 @@ pub use table::{
     Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,
 };
 pub use time_ordered::TimeOrdered;
+pub use wait_partners::{PartnerRole, WaitPartner};

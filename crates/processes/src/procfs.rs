@@ -338,7 +338,7 @@ impl Entries {
     }
 
     /// Reads memory of a process through the first of its threads that has it.
-    fn read_memory(&self, pid: u32, address: RuntimeAddress, bytes: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_memory(&self, pid: u32, address: RuntimeAddress, bytes: usize) -> io::Result<Vec<u8>> {
         let read = |tid| {
             let mut memory = vec![0; bytes];
             self.open(&relative(tid, "mem"))?.read_exact_at(&mut memory, address.0)?;
@@ -369,6 +369,11 @@ impl Entries {
     fn other_threads(&self, pid: u32) -> impl Iterator<Item = u32> {
         let ids = self.numbers_in(&relative(pid, "task")).into_iter().flatten();
         ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
+    }
+
+    /// The text of a symbolic link: `socket:[4711]` of a descriptor.
+    pub(crate) fn link(&self, path: &Path) -> io::Result<PathBuf> {
+        if self.is_live { fs::read_link(self.base.join(path)) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// The numbers among the names in a directory.
