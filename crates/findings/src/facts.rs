@@ -61,6 +61,7 @@ impl<'a> ThreadGroup<'a> {
             share: None,
             place: method.map(|method| self.place(method, &evidence)),
             cause_thread: None,
+            partner: None,
             since_ns: since(begin_ns),
             certainty: Certainty::Proven,
             selection: Selection {

@@ -22,6 +22,7 @@ mod idle;
 mod kernel_rules;
 mod locks;
 mod marks;
+mod partners;
 mod pattern;
 mod pool;
 mod primitives;
@@ -37,7 +38,12 @@ mod top_level;
 mod waiting;
 mod waits;
 
-pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
+pub use self::{
+    cause::WaitCause,
+    idle::without_idle_threads,
+    partners::{Partners, threads_with_unknown_partners},
+    waits::Waits,
+};
 
 use profiler_profile::{Finding, FindingFacts, Profile};
 
@@ -60,21 +66,27 @@ const MAX_FINDINGS: usize = 10;
 /// assert!(profile.findings().is_empty());
 /// ```
 pub fn analyze(profile: &mut Profile) {
+    let partners = Partners::of_findings(profile);
+    analyze_with_partners(profile, &partners);
+}
+
+/// [`analyze`] with what threads wait for beyond their processes.
+pub fn analyze_with_partners(profile: &mut Profile, partners: &Partners) {
     let waits = Waits::of(profile);
     for event in profile.event_ids() {
         let idle = idle::idle_samples(profile, &waits, event);
         profile.set_idle_samples(event, idle);
     }
     let findings = match (profile.since_incident(), &profile.header().incident) {
-        (Some(part), Some(incident)) => findings_since(&part, incident.since_ns),
-        _ => findings(profile, &waits),
+        (Some(part), Some(incident)) => findings_since(&part, partners, incident.since_ns),
+        _ => findings(profile, &waits, partners),
     };
     profile.set_findings(findings);
 }
 
 /// The findings of the part of a profile that begins at a time, with times of the whole.
-fn findings_since(part: &Profile, begin_ns: u64) -> Vec<Finding> {
-    let mut findings = findings(part, &Waits::of(part));
+fn findings_since(part: &Profile, partners: &Partners, begin_ns: u64) -> Vec<Finding> {
+    let mut findings = findings(part, &Waits::of(part), partners);
     for FindingFacts { since_ns, selection, .. } in findings.iter_mut().map(|finding| &mut finding.facts) {
         *since_ns = since_ns.map(|since_ns| since_ns.saturating_add(begin_ns));
         selection.begin_ns = selection.begin_ns.saturating_add(begin_ns);
@@ -84,8 +96,8 @@ fn findings_since(part: &Profile, begin_ns: u64) -> Vec<Finding> {
 }
 
 /// The findings of all events and services, and of runtime events, those of more time first.
-fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
-    let marks = Marks::of(profile, waits);
+fn findings(profile: &Profile, waits: &Waits, partners: &Partners) -> Vec<Finding> {
+    let marks = Marks::of(profile, waits, partners);
     let mut found = Vec::new();
     for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
         found.extend(service::findings(profile, waits, &marks, event));

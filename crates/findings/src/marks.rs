@@ -3,7 +3,7 @@
 use profiler_profile::{Frame, Profile, Sample, Stack};
 
 use crate::{
-    Waits,
+    Partners, Waits,
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
@@ -36,7 +36,7 @@ impl StackSet {
     }
 }
 
-/// The sets of stacks that findings need.
+/// The sets of stacks that findings need, and what else says more about threads than their samples.
 pub(crate) struct Marks {
     /// Stacks of workers of a thread pool.
     pub(crate) pool_workers: StackSet,
@@ -68,6 +68,8 @@ pub(crate) struct Marks {
     pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
     /// What the events of runtimes say.
     pub(crate) event_causes: EventCauses,
+    /// What threads wait for beyond their processes.
+    pub(crate) partners: Partners,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
     /// Whether an event has the states of threads.
@@ -75,7 +77,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    pub(crate) fn of(profile: &Profile, waits: &Waits) -> Self {
+    pub(crate) fn of(profile: &Profile, waits: &Waits, partners: &Partners) -> Self {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
             clients: StackSet::with_function(profile, CLIENTS),
@@ -93,6 +95,7 @@ impl Marks {
             dynamic_methods: StackSet::with_function(profile, DYNAMIC_METHODS),
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
             event_causes: EventCauses::of(profile),
+            partners: partners.clone(),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }

@@ -114,17 +114,23 @@ fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let method = samples.sites(is_at_service).first().map(|site| site.method);
     let is_at_site =
         |sample: &Sample, cause| is_at_service(sample, cause) && samples.method(sample) == method;
-    let (value, threads) = (samples.value(is_at_site), samples.threads(is_at_site).len());
+    let (value, tids) = (samples.value(is_at_site), samples.threads(is_at_site));
     let share = percent(value, samples.value_with_work());
-    let queue = samples.average_threads(value, threads);
-    if threads < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
+    let queue = samples.average_threads(value, tids.len());
+    if tids.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
         return None;
     }
+    let service = marks.partners.service(&tids);
     let is_at_client = |sample: &Sample, cause| is_at_site(sample, cause) && is_client(sample);
-    let is_at_client = 2 * samples.value(is_at_client) > value;
+    let is_at_client = service.is_some() || 2 * samples.value(is_at_client) > value;
+    // Clients of the process send nothing: it is idle. A worker of a pool waits for them in place of other work.
+    if is_at_client && marks.partners.are_clients(&tids) {
+        return None;
+    }
     let facts = FindingFacts {
         share: facts::share(share, Whole::TimeOfThreadsWithWork),
-        certainty: Certainty::Likely(Proof::Peer),
+        certainty: if service.is_some() { Certainty::Proven } else { Certainty::Likely(Proof::Peer) },
+        partner: service,
         ..samples.facts(method, samples.counted(is_at_site))
     };
     Some(samples.finding(&Problem::SlowDownstream { is_at_client }, facts, value).below(method))
@@ -190,6 +196,7 @@ fn disk<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let facts = FindingFacts {
         share: facts::share(share, Whole::TimeOfThreadsWithWork),
         certainty: Certainty::Likely(Proof::DiskRequests),
+        partner: samples.marks.partners.device(&samples.threads(&is_at_file)),
         ..samples.facts(method, samples.counted(is_at_file))
     };
     Some(samples.finding(&Problem::Disk, facts, value))

@@ -114,7 +114,7 @@ impl ProcessTable {
     }
 
     /// Where processes are read.
-    pub(crate) fn proc(&self) -> &ProcFs {
+    pub fn proc(&self) -> &ProcFs {
         self.reader.proc()
     }
 

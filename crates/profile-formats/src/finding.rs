@@ -27,6 +27,11 @@ pub(crate) struct Fields {
     line: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause_thread: Option<u32>,
+    /// What the threads wait for beyond their processes: its name and the id of its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partner_process: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since_ns: Option<u64>,
     certainty: &'static str,
@@ -54,7 +59,7 @@ struct SelectionFields {
 
 impl Fields {
     pub(crate) fn of(finding: &Finding) -> Self {
-        let FindingFacts { share, place, certainty, .. } = &finding.facts;
+        let FindingFacts { share, place, partner, certainty, .. } = &finding.facts;
         let location = place.as_ref().and_then(|place| place.location.as_ref());
         Self {
             kind: finding.kind.name(),
@@ -67,6 +72,8 @@ impl Fields {
             file: location.map(|(file, _)| text(file)),
             line: location.map(|(_, line)| *line),
             cause_thread: finding.facts.cause_thread,
+            partner: partner.as_ref().map(|partner| text(&partner.name)),
+            partner_process: partner.as_ref().and_then(|partner| partner.process),
             since_ns: finding.facts.since_ns,
             certainty: certainty.name(),
             proof: match certainty {

@@ -69,8 +69,8 @@ fn text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use profiler_profile::{
-        Certainty, Event, FindingFacts, FindingKind, Header, Place, ProfileBuilder, Proof, RuntimeEventKind,
-        Selection, Share, Whole, test_profile,
+        Certainty, Event, FindingFacts, FindingKind, Header, Partner, Place, ProfileBuilder, Proof,
+        RuntimeEventKind, Selection, Share, Whole, test_profile,
     };
     use serde_json::{Value, json};
 
@@ -102,6 +102,7 @@ mod tests {
                     location: Some(("/src/Shop.cs".to_owned(), 12)),
                 }),
                 cause_thread: Some(11),
+                partner: Some(Partner { name: "redis\u{202e}".to_owned(), process: Some(31) }),
                 since_ns: Some(2_000_000_000),
                 certainty: Certainty::Likely(Proof::AllRuntimeEvents),
                 selection: Selection {
@@ -142,7 +143,8 @@ mod tests {
             "evidence": "4 threads wait in Shop.\\u{202e}Buy", "remedy": "hold the lock for a shorter time",
             "event": "wall", "kind": "lock-convoy", "processes": [7], "threads": 4, "threads_at_a_time": 3.2,
             "share_percent": 80.0, "share_of": Whole::TimeOfThreadsWithWork.name(), "method": "Shop.Buy",
-            "file": "/src/Shop.cs", "line": 12, "cause_thread": 11, "since_ns": 2_000_000_000_u64,
+            "file": "/src/Shop.cs", "line": 12, "cause_thread": 11,
+            "partner": "redis\\u{202e}", "partner_process": 31, "since_ns": 2_000_000_000_u64,
             "certainty": "likely", "proof": "all-runtime-events",
             "certainty_text": Certainty::Likely(Proof::AllRuntimeEvents).to_string(),
             "selection": { "begin_ns": 5, "end_ns": 9, "threads": [8, 9], "search": "Shop.Buy" },

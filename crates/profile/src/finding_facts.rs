@@ -20,6 +20,8 @@ pub struct FindingFacts {
     pub place: Option<Place>,
     /// The id of the thread that causes it: the owner of a lock, a thread that computes all the time.
     pub cause_thread: Option<u32>,
+    /// What the threads wait for beyond their processes, where it was read: a service, or the device of files.
+    pub partner: Option<Partner>,
     /// When it began, nanoseconds since the start of sampling; `None` where it can be older than the measurement.
     pub since_ns: Option<u64>,
     /// How sure it is.
@@ -117,6 +119,23 @@ impl fmt::Display for Place {
     /// The method.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.method)
+    }
+}
+
+/// What threads wait for beyond their process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partner {
+    /// The name of the process, the address of a service that runs elsewhere, or the name of a device: text of the target.
+    pub name: String,
+    /// The id of the process; `None` for an address and a device, and where threads wait for several processes of this name.
+    pub process: Option<u32>,
+}
+
+impl fmt::Display for Partner {
+    /// `postgres (process 123)`, `10.0.0.3:80`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.process.map_or(Ok(()), |process| write!(f, " (process {process})"))
     }
 }
 

@@ -71,7 +71,7 @@ pub use error::FilterError;
 pub use error::ReadError;
 pub use event::{Event, Sampling, ThreadState, UnknownState};
 pub use finding::{Finding, FindingKind};
-pub use finding_facts::{Certainty, FindingFacts, Place, Proof, Selection, Share, Whole};
+pub use finding_facts::{Certainty, FindingFacts, Partner, Place, Proof, Selection, Share, Whole};
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
 pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};

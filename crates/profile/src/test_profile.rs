@@ -2,9 +2,10 @@
 
 use crate::{
     Attribute, Certainty, Cost, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, FoundBy,
-    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, OmittedEvents, Place, ProcessId,
-    Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, Selection,
-    Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState, Whole,
+    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, OmittedEvents, Partner, Place,
+    ProcessId, Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling,
+    Selection, Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
+    Whole,
 };
 use profiler_addresses::ElfAddress;
 
@@ -211,6 +212,9 @@ fn facts(draw: &mut Draw) -> FindingFacts {
         share: draw.of(&[None, Some(Share { percent, of: Whole::CpuTime })]),
         place: Some(place).filter(|_| draw.below(2) == 0),
         cause_thread: draw.of(&[None, Some(7)]),
+        partner: draw
+            .of(&[None, Some("h\u{e9}")])
+            .map(|name| Partner { name: name.to_owned(), process: draw.of(&[None, Some(1 << 20)]) }),
         since_ns: draw.of(&[None, Some(1 << 40)]),
         certainty: draw.of(&[Certainty::Proven, Certainty::Likely(Proof::LockOwner)]),
         selection: Selection {

@@ -26,6 +26,7 @@ mod target;
 #[cfg(test)]
 mod test_symbolizer;
 mod unwinding;
+mod wait_partners;
 
 use std::{
     os::fd::OwnedFd,

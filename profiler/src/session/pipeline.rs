@@ -380,6 +380,11 @@ impl Pipeline {
         }
     }
 
+    /// The files of the processes.
+    pub(super) fn proc(&self) -> &ProcFs {
+        self.processes.proc()
+    }
+
     /// Warns of processes that run on after the target that started them.
     pub(super) fn warn_of_living_processes(&self) {
         after_target::warn_of_living_processes(&self.processes);

@@ -34,6 +34,7 @@ use super::{
     sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,
+    wait_partners,
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::Recorder;
@@ -463,7 +464,7 @@ fn reply_to(
         Some(interval) => {
             let mut profile = pipeline.finish_interval(interval, &may_wait);
             if parts.has_findings() {
-                profiler_findings::analyze(&mut profile);
+                wait_partners::analyze(&mut profile, pipeline.proc());
             }
             Some(profile)
         }

@@ -10,6 +10,7 @@ mod facts;
 mod held_lock;
 mod known_owners;
 mod main_loops;
+mod partners;
 mod pool;
 mod runtime;
 mod runtime_helpers;

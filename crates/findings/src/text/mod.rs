@@ -121,3 +121,8 @@ fn share(facts: &FindingFacts) -> String {
 fn method_after(words: &str, facts: &FindingFacts) -> String {
     facts.place.as_ref().map(|place| format!("{words}{place}")).unwrap_or_default()
 }
+
+/// The partner behind these words; empty without one.
+fn partner_after(words: &str, facts: &FindingFacts) -> String {
+    facts.partner.as_ref().map(|partner| format!("{words}{partner}")).unwrap_or_default()
+}

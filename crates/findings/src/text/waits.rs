@@ -1,8 +1,8 @@
 //! The text of findings on threads that wait for collections, services, CPUs and files.
 
-use profiler_profile::FindingFacts;
+use profiler_profile::{FindingFacts, Partner};
 
-use super::{at_a_time, method_after, share, threads};
+use super::{at_a_time, method_after, partner_after, share, threads};
 
 pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String, String) {
     let evidence = format!(
@@ -24,18 +24,19 @@ pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String
 
 pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (String, String) {
     let evidence = format!(
-        "{:.1} of {} threads at a time wait for sockets{} ({})",
+        "{:.1} of {} threads at a time wait for sockets{}{} ({})",
         at_a_time(facts),
         threads(facts),
+        partner_after(" of ", facts),
         method_after(" below ", facts),
         share(facts)
     );
-    let remedy = if is_at_client {
-        "examine the service that it calls, and call it asynchronously"
-    } else {
-        "receive and send asynchronously: meanwhile, each thread waits for one peer"
+    let remedy = match &facts.partner {
+        Some(Partner { name, .. }) => format!("examine {name}, and call it asynchronously"),
+        None if is_at_client => "examine the service that it calls, and call it asynchronously".to_owned(),
+        None => "receive and send asynchronously: meanwhile, each thread waits for one peer".to_owned(),
     };
-    (evidence, remedy.to_owned())
+    (evidence, remedy)
 }
 
 pub(super) fn run_queue(facts: &FindingFacts) -> (String, String) {
@@ -54,8 +55,9 @@ pub(super) fn cpu_quota(facts: &FindingFacts) -> (String, String) {
 
 pub(super) fn disk(facts: &FindingFacts) -> (String, String) {
     let evidence = format!(
-        "{:.1} threads at a time wait for files ({}){}",
+        "{:.1} threads at a time wait for files{} ({}){}",
         at_a_time(facts),
+        partner_after(" on ", facts),
         share(facts),
         method_after(", most below ", facts)
     );

@@ -4,7 +4,7 @@ use super::{
     body::{Body, Fields},
     codes::VariantCode,
 };
-use crate::{Certainty, FindingFacts, Place, Selection, Share};
+use crate::{Certainty, FindingFacts, Partner, Place, Selection, Share};
 
 const PROVEN: u64 = 0;
 
@@ -16,6 +16,8 @@ pub(super) fn push_facts(facts: &FindingFacts, body: &mut Body) {
         share,
         place,
         cause_thread,
+        // In a section of its own.
+        partner: _,
         since_ns,
         certainty,
         selection,
@@ -41,6 +43,19 @@ pub(super) fn push_facts(facts: &FindingFacts, body: &mut Body) {
         Certainty::Likely(proof) => proof.code(),
     });
     push_selection(selection, body);
+}
+
+/// The index of a finding, and what its threads wait for.
+pub(super) fn push_partner((finding, partner): (usize, &Partner), body: &mut Body) {
+    body.index(finding);
+    body.text(&partner.name);
+    push_optional(partner.process, body, |process, body| body.number(process.into()));
+}
+
+pub(super) fn read_partner(fields: &mut Fields<'_>) -> Option<(usize, Partner)> {
+    let finding = fields.index()?;
+    let name = fields.text()?.to_owned();
+    Some((finding, Partner { name, process: read_optional(fields, Fields::number_u32)? }))
 }
 
 fn push_selection(selection: &Selection, body: &mut Body) {
@@ -74,6 +89,7 @@ pub(super) fn read_facts(fields: &mut Fields<'_>) -> Option<FindingFacts> {
         })?,
         place: read_optional(fields, read_place)?,
         cause_thread: read_optional(fields, Fields::number_u32)?,
+        partner: None,
         since_ns: read_optional(fields, Fields::number)?,
         certainty: fields.optional_variant()?.map_or(Certainty::Proven, Certainty::Likely),
         selection: Selection {

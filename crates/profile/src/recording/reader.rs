@@ -6,7 +6,7 @@ use super::{
     MAGIC, VERSION,
     body::Fields,
     codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
-    facts::read_facts,
+    facts::{read_facts, read_partner},
     measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
@@ -117,6 +117,10 @@ impl Reader {
             Kind::Events => self.event(fields)?,
             Kind::Findings => self.finding(fields)?,
             Kind::FindingFacts => self.finding_facts(fields)?,
+            Kind::FindingPartners => {
+                let (finding, partner) = read_partner(fields)?;
+                self.findings.get_mut(finding)?.facts.partner = Some(partner);
+            }
             Kind::Strings => self.strings.push(self.builder.string(fields.text()?)),
             Kind::Modules => self.module(fields)?,
             Kind::Frames => self.frame(fields)?,

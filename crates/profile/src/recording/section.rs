@@ -37,10 +37,11 @@ pub(super) enum Kind {
     LockOwners = 17,
     OmittedEvents = 18,
     FindingFacts = 19,
+    FindingPartners = 20,
 }
 
 impl Kind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -60,6 +61,7 @@ impl Kind {
         Self::LockOwners,
         Self::OmittedEvents,
         Self::FindingFacts,
+        Self::FindingPartners,
     ];
 
     /// The kind of a number.

@@ -6,7 +6,7 @@ use super::{
     MAGIC, VERSION,
     body::Body,
     codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, TIMES, UNSIGNED, VariantCode},
-    facts::push_facts,
+    facts::{push_facts, push_partner},
     measurement,
     section::{self, Kind, Packer},
 };
@@ -46,6 +46,9 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.table(Kind::Findings, profile.findings().iter(), push_finding)?;
     let facts = profile.findings().iter().map(|finding| &finding.facts);
     writer.table(Kind::FindingFacts, facts, push_facts)?;
+    let partners = profile.findings().iter().enumerate();
+    let partners = partners.filter_map(|(index, finding)| Some((index, finding.facts.partner.as_ref()?)));
+    writer.table(Kind::FindingPartners, partners, push_partner)?;
     let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
     for block in profile.samples().chunks(block_samples) {
         writer.block(block)?;

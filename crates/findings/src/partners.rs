@@ -1,0 +1,112 @@
+//! What threads wait for beyond their processes: the service at the other end of a connection, or the device of a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_profile::{FindingKind, Partner, Profile};
+
+/// The most threads whose partners are read.
+const MAX_THREADS: usize = 64;
+
+/// The least share of the threads with a known partner that have the same one, percent.
+const MIN_SAME_PERCENT: usize = 50;
+
+/// What threads wait for beyond their processes, by thread id, as it was read while they waited.
+///
+/// ```
+/// use profiler_findings::Partners;
+/// use profiler_profile::Partner;
+///
+/// let mut partners = Partners::default();
+/// partners.add_service(7, Partner { name: "postgres".to_owned(), process: Some(123) });
+/// partners.add_client(8);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Partners {
+    services: BTreeMap<u32, Partner>,
+    clients: BTreeSet<u32>,
+    devices: BTreeMap<u32, Partner>,
+}
+
+impl Partners {
+    /// Adds a thread that waits for a service, to which its process has connected.
+    pub fn add_service(&mut self, tid: u32, service: Partner) {
+        self.services.insert(tid, service);
+    }
+
+    /// Adds a thread that waits for a client, whose connection its process has accepted.
+    pub fn add_client(&mut self, tid: u32) {
+        self.clients.insert(tid);
+    }
+
+    /// Adds a thread that waits for a file on a device.
+    pub fn add_device(&mut self, tid: u32, device: Partner) {
+        self.devices.insert(tid, device);
+    }
+
+    /// Whether no partner is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.clients.is_empty() && self.devices.is_empty()
+    }
+
+    /// The partners that the findings of a profile have.
+    pub(crate) fn of_findings(profile: &Profile) -> Self {
+        let mut partners = Self::default();
+        for finding in profile.findings() {
+            let Some(partner) = &finding.facts.partner else { continue };
+            let known = if finding.kind == FindingKind::Disk {
+                &mut partners.devices
+            } else {
+                &mut partners.services
+            };
+            known.extend(finding.facts.selection.threads.iter().map(|tid| (*tid, partner.clone())));
+        }
+        partners
+    }
+
+    /// The service for which most of these threads wait.
+    pub(crate) fn service(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
+        let others = tids.intersection(&self.clients).count();
+        most_frequent(&self.services, tids, others)
+    }
+
+    /// Whether most of these threads whose partners are known wait for clients.
+    pub(crate) fn are_clients(&self, tids: &BTreeSet<u32>) -> bool {
+        let services = tids.iter().filter(|tid| self.services.contains_key(tid)).count();
+        tids.intersection(&self.clients).count() > services
+    }
+
+    /// The device for which most of these threads wait.
+    pub(crate) fn device(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
+        most_frequent(&self.devices, tids, 0)
+    }
+}
+
+/// The partner that most of these threads have, which `others` have none of. Processes of one name are one service.
+fn most_frequent(known: &BTreeMap<u32, Partner>, tids: &BTreeSet<u32>, others: usize) -> Option<Partner> {
+    let mut names = BTreeMap::<&str, (usize, BTreeSet<Option<u32>>)>::new();
+    let partners = tids.iter().filter_map(|tid| known.get(tid));
+    let mut total = others;
+    for partner in partners {
+        total += 1;
+        let (count, processes) = names.entry(&partner.name).or_default();
+        *count += 1;
+        processes.insert(partner.process);
+    }
+    let (name, (count, processes)) = names.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    let process = processes.iter().next().copied().flatten().filter(|_| processes.len() == 1);
+    (100 * count > MIN_SAME_PERCENT * total).then(|| Partner { name: name.to_owned(), process })
+}
+
+/// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets and for files. At most
+/// 64, those of findings of more time first.
+#[must_use]
+pub fn threads_with_unknown_partners(profile: &Profile) -> Vec<(u32, u32)> {
+    let processes: BTreeMap<u32, u32> =
+        profile.threads().map(|thread| (thread.tid, profile.process(thread.process).pid)).collect();
+    let has_partner = |kind| matches!(kind, FindingKind::SlowDownstream | FindingKind::Disk);
+    let findings = profile.findings().iter();
+    let findings = findings.filter(|finding| has_partner(finding.kind) && finding.facts.partner.is_none());
+    let tids = findings.flat_map(|finding| &finding.facts.selection.threads);
+    tids.filter_map(|tid| Some((*processes.get(tid)?, *tid))).take(MAX_THREADS).collect()
+}

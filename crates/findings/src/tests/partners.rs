@@ -1,0 +1,93 @@
+//! What threads wait for beyond their processes, in findings.
+
+use profiler_profile::{Certainty, Partner, Profile, ThreadState};
+
+use super::{POOL_ROOT, Threads};
+use crate::{Partners, analyze, analyze_with_partners, threads_with_unknown_partners};
+
+const CURL: &str = "start_thread;fetch_price;curl_easy_perform@libcurl.so.4;recv@libc.so.6;tcp_recvmsg_[k]";
+
+fn postgres(process: u32) -> Partner {
+    Partner { name: "postgres".to_owned(), process: Some(process) }
+}
+
+/// The text of all findings with these partners.
+fn texts(profile: &mut Profile, partners: &Partners) -> Vec<String> {
+    analyze_with_partners(profile, partners);
+    profile.findings().iter().map(ToString::to_string).collect()
+}
+
+/// Four threads, from the id 7 on, that wait in a stack.
+fn waiting(folded: &str, state: ThreadState) -> Profile {
+    Threads::wall().add(4, state, folded).profile()
+}
+
+#[test]
+fn a_slow_service_has_the_name_and_the_process_that_most_threads_wait_for() {
+    let mut profile = waiting(CURL, ThreadState::Blocked);
+    assert_eq!(threads_with_unknown_partners(&profile), [(7, 7), (7, 8), (7, 9), (7, 10)]);
+    let mut partners = Partners::default();
+    for tid in [7, 8, 9] {
+        partners.add_service(tid, postgres(123));
+    }
+    partners.add_service(10, Partner { name: "10.0.0.3:80".to_owned(), process: None });
+    let text = "4.0 of 4 threads at a time wait for sockets of postgres (process 123) below curl_easy_perform (100 % of the time of \
+                threads with work): examine postgres, and call it asynchronously";
+    assert_eq!(texts(&mut profile, &partners), [text]);
+    let facts = &profile.findings()[0].facts;
+    assert_eq!((&facts.partner, facts.certainty), (&Some(postgres(123)), Certainty::Proven));
+    assert_eq!(threads_with_unknown_partners(&profile), []);
+    // Another analysis keeps what was read while the threads waited.
+    analyze(&mut profile);
+    assert_eq!(profile.findings()[0].to_string(), text);
+}
+
+#[test]
+fn several_processes_of_one_name_are_one_service() {
+    let mut partners = Partners::default();
+    (7..11).for_each(|tid| partners.add_service(tid, postgres(100 + tid)));
+    let found = texts(&mut waiting(CURL, ThreadState::Blocked), &partners);
+    assert!(found[0].contains(" wait for sockets of postgres below curl_easy_perform ("), "{found:?}");
+}
+
+#[test]
+fn a_service_that_half_of_the_threads_wait_for_has_no_name() {
+    let mut partners = Partners::default();
+    (7..9).for_each(|tid| partners.add_service(tid, postgres(123)));
+    (9..11).for_each(|tid| partners.add_client(tid));
+    let found = texts(&mut waiting(CURL, ThreadState::Blocked), &partners);
+    assert!(found[0].contains(" wait for sockets below curl_easy_perform ("), "{found:?}");
+}
+
+/// The frames are those of a client, and the process has accepted the connections.
+#[test]
+fn threads_that_wait_for_clients_of_their_process_are_no_slow_service() {
+    let mut partners = Partners::default();
+    (7..10).for_each(|tid| partners.add_client(tid));
+    assert_eq!(texts(&mut waiting(CURL, ThreadState::Blocked), &partners), [""; 0]);
+    let worker =
+        format!("{POOL_ROOT};shop!Shop.Chat.Serve();System!System.Net.Sockets.Socket.Receive(byte[])");
+    let found = texts(&mut waiting(&format!("{worker};tcp_recvmsg_[k]"), ThreadState::Blocked), &partners);
+    assert!(
+        found[0].ends_with("receive and send asynchronously: meanwhile, each thread waits for one peer"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_pool_that_waits_for_a_service_has_the_remedy_for_it() {
+    let worker =
+        format!("{POOL_ROOT};shop!Shop.Prices.Get();System!System.Net.Sockets.Socket.Receive(byte[])");
+    let mut partners = Partners::default();
+    (7..11).for_each(|tid| partners.add_service(tid, postgres(123)));
+    let found = texts(&mut waiting(&format!("{worker};tcp_recvmsg_[k]"), ThreadState::Blocked), &partners);
+    assert!(found[0].ends_with("): examine postgres, and call it asynchronously"), "{found:?}");
+}
+
+#[test]
+fn waits_for_files_have_their_device() {
+    let mut partners = Partners::default();
+    partners.add_device(8, Partner { name: "/dev/vda1".to_owned(), process: None });
+    let found = texts(&mut waiting("main;flush;fsync", ThreadState::Disk), &partners);
+    assert!(found[0].starts_with("4.0 threads at a time wait for files on /dev/vda1 (100 %"), "{found:?}");
+}

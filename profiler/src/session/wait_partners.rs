@@ -1,0 +1,33 @@
+//! Adds the findings to a profile, with what threads wait for beyond their processes where a finding needs it.
+
+use profiler_findings::{Partners, threads_with_unknown_partners};
+use profiler_processes::{PartnerRole, ProcFs, WaitPartner};
+use profiler_profile::{Partner, Profile};
+
+/// Analyzes a profile whose threads still wait for what they waited for.
+pub(super) fn analyze(profile: &mut Profile, proc: &ProcFs) {
+    profiler_findings::analyze(profile);
+    let threads = threads_with_unknown_partners(profile);
+    if threads.is_empty() {
+        return;
+    }
+    match proc.wait_partners(&threads) {
+        Ok(found) if !found.is_empty() => {
+            profiler_findings::analyze_with_partners(profile, &partners(found));
+        }
+        Ok(_) => {}
+        Err(error) => log::debug!("the processes for which threads wait are not read: {error}"),
+    }
+}
+
+fn partners(found: Vec<WaitPartner>) -> Partners {
+    let mut partners = Partners::default();
+    for WaitPartner { tid, role, name, pid: process } in found {
+        match role {
+            PartnerRole::Service => partners.add_service(tid, Partner { name, process }),
+            PartnerRole::Client => partners.add_client(tid),
+            PartnerRole::Device => partners.add_device(tid, Partner { name, process }),
+        }
+    }
+    partners
+}
