@@ -18,6 +18,7 @@ mod program;
 mod recorder;
 mod sampling;
 mod share;
+pub mod situations;
 mod symbol_server;
 mod sysctl;
 mod workload;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use profiler::profile::{Loss, MissedTick, Reason, StackEnd};
+use profiler_tests::situations::{PROCESSES, SERVICES, Situation};
 
 const README_MAX_WORDS: usize = 1_200;
 
@@ -34,6 +35,14 @@ fn every_cause_of_a_missed_tick_is_explained() {
 fn every_end_reason_of_a_stack_is_explained() {
     assert_all_variants("StackEnd", StackEnd::ALL);
     assert_explained(StackEnd::ALL.iter());
+}
+
+#[test]
+fn every_situation_with_a_known_cause_is_in_the_table() {
+    let page = read("docs/waiting.md");
+    let rows = SERVICES.iter().chain(&PROCESSES).map(Situation::row);
+    let missing: Vec<_> = rows.filter(|row| !page.lines().any(|line| line == row)).collect();
+    assert!(missing.is_empty(), "docs/waiting.md lacks:\n{}", missing.join("\n"));
 }
 
 #[test]

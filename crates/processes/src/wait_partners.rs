@@ -296,6 +296,15 @@ fn device_of_mount(mounts: &str, id: &str) -> Option<String> {
     source.starts_with('/').then(|| source.to_owned())
 }
 
+/// Parses a text as a system call, a table of sockets and a table of mounts.
+#[cfg(fuzzing)]
+pub fn parse_any(text: &str) {
+    let sockets: Vec<_> = text.lines().filter_map(parse_socket).take(64).collect();
+    let ends = sockets.iter().filter_map(|socket| other_end(&sockets, socket.inode)).count();
+    assert!(ends <= sockets.len());
+    let _ = (parse_call(text), device_of_mount(text, "1"));
+}
+
 #[cfg(test)]
 mod tests {
     use std::{

@@ -70,9 +70,8 @@ pub(super) struct Pipeline {
     recorder: Option<Recorder>,
     memory_shortage: MemoryShortage,
     losses: IntervalLosses,
-    /// The zero of the times in the current profile, `CLOCK_MONOTONIC` nanoseconds.
+    /// The zero of the times in the current profile, and in the first one, `CLOCK_MONOTONIC` nanoseconds.
     interval_started_ns: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds.
     session_started_ns: u64,
     jit_poll: Poll,
     monitor_poll: Poll,

@@ -1,4 +1,4 @@
-//! The text of `/proc/PID/status`, `stat` and `syscall`.
+//! The text of `/proc/PID/status`, `stat`, `syscall`, `net/tcp` and `mountinfo`.
 
 #![no_main]
 

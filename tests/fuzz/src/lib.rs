@@ -59,6 +59,7 @@ pub fn status(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     processes::parse_status(&text);
     processes::parse_system_call(&text);
+    processes::parse_sockets(&text);
 }
 
 /// `/proc/PID/mountinfo` and `/proc/PID/cgroup`, containers by a prefix of their id, and the configurations of containers.

@@ -1,5 +1,6 @@
 //! Tests findings on programs from packages, idle and under load: a healthy program has none.
 
+mod causes;
 mod load;
 mod programs;
 mod server;

@@ -51,6 +51,12 @@ const HEALTHY_SERVER: &str = "a_healthy_server_under_load_has_no_incident";
 /// The test of findings on healthy programs, by default few of them.
 const HEALTHY_PROGRAMS: &str = "healthy_programs_have_no_finding";
 
+/// The test of findings on programs with known problems, by default few of them.
+const KNOWN_CAUSES: &str = "known_causes_are_found_and_no_other_ones";
+
+/// The variable with which the tests of findings have all of their programs.
+const SITUATIONS: &str = "PROFILER_SITUATIONS";
+
 /// Runs the tests that need no root and are quick.
 pub(super) fn run_quick() -> Result<()> {
     let targets =
@@ -114,10 +120,12 @@ pub(crate) fn record_healthy_server() -> Result<()> {
     run_long(HEALTHY_SERVER, "PROFILER_HEALTHY_SECONDS", "600")
 }
 
-/// Checks that servers of Debian's packages have no finding, idle and under load.
+/// Checks that servers of Debian's packages have no finding, idle and under load, and that programs with a problem have that of its
+/// cause.
 pub(crate) fn sample_healthy_programs() -> Result<()> {
     setup::install(&[setup::Purpose::Situations])?;
-    run_long(HEALTHY_PROGRAMS, "PROFILER_SITUATIONS", "all")
+    run_long(HEALTHY_PROGRAMS, SITUATIONS, "all")?;
+    run_long(KNOWN_CAUSES, SITUATIONS, "all")
 }
 
 /// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
@@ -177,7 +185,7 @@ fn runner_variable() -> Result<String> {
 /// A suite that lost its tests would pass, and a name that fits no test would leave a slow test in the quick tier.
 fn ensure_named_tests_exist(cases: &[TestCase]) -> Result<()> {
     let has = |name: &str| cases.iter().any(|case| case.name.ends_with(name));
-    for name in SLOW_TESTS.iter().chain([&OTLP_RULES, &HEALTHY_SERVER, &HEALTHY_PROGRAMS]) {
+    for name in SLOW_TESTS.iter().chain([&OTLP_RULES, &HEALTHY_SERVER, &HEALTHY_PROGRAMS, &KNOWN_CAUSES]) {
         ensure!(has(name), "{}: no test is named {name}", file!());
     }
     for program in UNPRIVILEGED.iter().chain(&["end_to_end", "containers"]) {

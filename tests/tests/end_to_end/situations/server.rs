@@ -39,14 +39,19 @@ impl Server {
 
     /// The ids of its processes.
     pub(super) fn processes(&self) -> Vec<u32> {
-        let mut found = vec![self.child.id()];
-        let mut next = 0;
-        while let Some(pid) = found.get(next).copied() {
-            found.extend(children(pid));
-            next += 1;
-        }
-        found
+        descendants(self.child.id())
     }
+}
+
+/// The ids of a process and of its descendants.
+pub(super) fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        found.extend(children(pid));
+        next += 1;
+    }
+    found
 }
 
 impl Drop for Server {

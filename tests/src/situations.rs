@@ -1,0 +1,202 @@
+//! The situations with known causes: what programs do, and the finding that they have, or none. Tests check the findings and the table
+//! in `docs/waiting.md`.
+
+use profiler::profile::FindingKind;
+
+/// A program in a situation.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation {
+    /// What it does.
+    pub text: &'static str,
+    /// The program and its runtime.
+    pub program: Program,
+    /// The samples that show it.
+    pub sampling: Sampling,
+    /// The kind of its finding, and texts of its evidence; `None` for a program without a problem.
+    pub finding: Option<(FindingKind, &'static [&'static str])>,
+}
+
+/// A workload.
+#[derive(Clone, Copy, Debug)]
+pub enum Program {
+    /// A program in C, with its arguments behind the time after which it ends.
+    C(&'static str, &'static [&'static str]),
+    /// A mode of the .NET workload.
+    Dotnet(&'static str),
+}
+
+impl Program {
+    /// The runtime, as documents name it.
+    #[must_use]
+    pub fn runtime(self) -> &'static str {
+        match self {
+            Self::C(..) => "C",
+            Self::Dotnet(_) => ".NET 9",
+        }
+    }
+}
+
+/// How a program is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Waits, for the time in which each takes turns.
+    Waits,
+    /// Waits, for longer than a lock is held.
+    LongWaits,
+    /// CPUs.
+    Cpus,
+}
+
+impl Situation {
+    /// Its row in the table of documents.
+    #[must_use]
+    pub fn row(&self) -> String {
+        let finding = self.finding.map_or("none", |(kind, _)| kind.name());
+        format!("| {} | {} | {finding} |", self.text, self.program.runtime())
+    }
+}
+
+const fn of_c(
+    text: &'static str,
+    (program, arguments): (&'static str, &'static [&'static str]),
+    sampling: Sampling,
+    finding: Option<(FindingKind, &'static [&'static str])>,
+) -> Situation {
+    Situation { text, program: Program::C(program, arguments), sampling, finding }
+}
+
+const fn of_dotnet(
+    text: &'static str,
+    mode: &'static str,
+    sampling: Sampling,
+    finding: (FindingKind, &'static [&'static str]),
+) -> Situation {
+    Situation { text, program: Program::Dotnet(mode), sampling, finding: Some(finding) }
+}
+
+/// Services of several processes.
+pub const SERVICES: [Situation; 5] = [
+    of_c(
+        "4 processes with one thread each wait for a slow database",
+        ("services", &["calls", "4", "1"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::SlowDownstream,
+            &["4 processes (shop): ", " wait for sockets of slow_database (process ", " below PQexec"],
+        )),
+    ),
+    of_c(
+        "3 processes with 2 threads each wait for a slow database",
+        ("services", &["calls", "3", "2"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::SlowDownstream,
+            &["3 processes (shop): ", " wait for sockets of slow_database (process ", " below PQexec"],
+        )),
+    ),
+    of_c(
+        "3 processes with 2 threads each wait for requests of their clients",
+        ("services", &["serves", "3", "2"]),
+        Sampling::Waits,
+        None,
+    ),
+    of_c(
+        "in each of 3 processes, 4 threads take turns at a lock",
+        ("services", &["queues", "3", "4"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::LockConvoy,
+            &["3 processes (shop), most in process ", " wait for the lock in append ("],
+        )),
+    ),
+    of_c(
+        "in each of 4 processes, 2 threads take turns at a lock",
+        ("services", &["queues", "4", "2"]),
+        Sampling::Waits,
+        None,
+    ),
+];
+
+/// Single processes.
+pub const PROCESSES: [Situation; 15] = [
+    of_c(
+        "8 threads take turns at a lock",
+        ("convoy", &[]),
+        Sampling::Waits,
+        Some((FindingKind::LockConvoy, &[" wait for the lock in append ("])),
+    ),
+    of_c("8 threads have a lock each", ("convoy", &["apart"]), Sampling::Waits, None),
+    of_c(
+        "8 threads spin until a lock is free",
+        ("convoy", &["spin"]),
+        Sampling::Cpus,
+        Some((FindingKind::Spinning, &[" below append_spinning"])),
+    ),
+    of_c(
+        "4 threads wait for the lock of a thread that computes",
+        ("mutexes", &["computes"]),
+        Sampling::LongWaits,
+        Some((FindingKind::HeldLock, &["; the owner is in compute ("])),
+    ),
+    of_c(
+        "4 threads wait for the lock of a thread that sleeps",
+        ("mutexes", &["sleeps"]),
+        Sampling::LongWaits,
+        Some((FindingKind::HeldLock, &["; the owner is in rest (sleeps)"])),
+    ),
+    of_c(
+        "2 threads wait for the locks of each other, and a third one computes",
+        ("mutexes", &["deadlock"]),
+        Sampling::LongWaits,
+        Some((FindingKind::Deadlock, &["; each of these locks is owned by one of these threads"])),
+    ),
+    of_c(
+        "a thread maps, touches and unmaps memory again and again",
+        ("teardown", &["map"]),
+        Sampling::Cpus,
+        Some((FindingKind::PageFaults, &[" % of the CPU time handles page faults"])),
+    ),
+    of_c("a thread computes", ("shares", &[]), Sampling::Cpus, None),
+    of_dotnet(
+        "all workers of the pool wait for tasks that need a worker",
+        "starve",
+        Sampling::Waits,
+        (FindingKind::PoolStarvation, &[" below Workload.Cart.Get (sync over async)"]),
+    ),
+    of_dotnet(
+        "threads take turns at a monitor",
+        "convoy",
+        Sampling::Waits,
+        (FindingKind::LockConvoy, &[" wait for the lock in Workload.Ledger.Add ("]),
+    ),
+    of_dotnet(
+        "threads wait for the monitor of a thread that computes",
+        "owner",
+        Sampling::LongWaits,
+        (FindingKind::HeldLock, &["; the owner is in Workload.Price.Compute ("]),
+    ),
+    of_dotnet(
+        "threads wait for the monitors of each other",
+        "deadlock",
+        Sampling::LongWaits,
+        (FindingKind::Deadlock, &["Workload.Account.Transfer"]),
+    ),
+    of_dotnet(
+        "workers of the pool read the responses of a slow service",
+        "downstream",
+        Sampling::Waits,
+        (FindingKind::SlowDownstream, &[" below Workload.Prices.Fetch"]),
+    ),
+    of_dotnet(
+        "the program collects garbage all the time",
+        "collect",
+        Sampling::Cpus,
+        (FindingKind::GarbageCollection, &[" % of the CPU time collects garbage"]),
+    ),
+    of_dotnet(
+        "the program spins all the time",
+        "spin",
+        Sampling::Cpus,
+        (FindingKind::Spinning, &[" % of the CPU time spins until another thread proceeds"]),
+    ),
+];
