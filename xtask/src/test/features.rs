@@ -1,4 +1,5 @@
-//! Checks that every published package compiles with no feature, and with each feature alone.
+//! Checks that every published package compiles with no feature, and with each feature alone, and that tests enable no other
+//! features of dependencies than builds.
 
 use std::collections::BTreeSet;
 
@@ -25,6 +26,27 @@ pub(crate) fn check_each() -> Result<()> {
         features.try_for_each(|feature| compile(package, feature))?;
     }
     Ok(())
+}
+
+/// Fails if a dependency has a feature in tests that it lacks in builds of the workspace: it would be compiled twice, and everything
+/// that depends on it.
+pub(super) fn check_shared() -> Result<()> {
+    let in_tests = features_of_dependencies("normal,build,dev")?;
+    let in_builds = features_of_dependencies("normal,build")?;
+    let other: Vec<_> = in_builds.difference(&in_tests).map(String::as_str).collect();
+    ensure!(
+        other.is_empty(),
+        "tests enable features of these packages that builds do not: enable them in tests/Cargo.toml as well\n{}",
+        other.join("\n")
+    );
+    Ok(())
+}
+
+/// All packages with their features, over these kinds of dependencies.
+fn features_of_dependencies(kinds: &str) -> Result<BTreeSet<String>> {
+    let mut tree = cargo(&["tree", "--workspace", "--locked", "--edges", kinds]);
+    let tree = shell::read(tree.args(["--prefix", "none", "--format", "{p} {f}"]))?;
+    Ok(tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect())
 }
 
 /// Compiles a package with one feature, or with none where its name is empty. A warning is an error.

@@ -1,6 +1,6 @@
 //! Checks features, packages and the minimum Rust version where a manifest or the use of a feature has changed.
 //!
-//! The checks are those of `cargo xtask prove`, and take minutes. A committed digest names the state that passed them.
+//! These checks are those of `cargo xtask prove`, and take minutes. A committed digest names the state that passed them.
 
 use std::{env, fs, path::PathBuf};
 
@@ -12,8 +12,10 @@ use crate::{digest, project, workspace::packages};
 /// With this variable the digest is written, as golden files are.
 const BLESS: &str = "BLESS";
 
-/// Runs the checks if the digest is not that of the committed file.
+/// Checks that builds and tests share their dependencies, and runs the other checks if the digest is not that of the committed
+/// file.
 pub(super) fn check_if_changed() -> Result<()> {
+    features::check_shared()?;
     let digest = digest()?;
     if fs::read_to_string(path()).is_ok_and(|committed| committed.trim_end() == digest) {
         println!("skipped: the manifests and features passed in this state");
