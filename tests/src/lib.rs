@@ -35,7 +35,7 @@ pub use pane::Pane;
 pub use privileged::{Alone, measure_alone, run_beside_others, skip_on_this_machine, skip_unless_required};
 pub use program::{Outcome, base_memory_mb, profiler, run_command, start_sampling};
 pub use recorder::Recorder;
-pub use sampling::{sample, sample_pid, sample_settled, settle, wait_for_samples};
+pub use sampling::{sample, sample_pid, sample_pid_often, sample_settled, settle, wait_for_samples};
 pub use share::{QUANTILE, assert_share};
 pub use symbol_server::{Response, SymbolServer};
 pub use sysctl::{Sysctl, hide_kernel_addresses};

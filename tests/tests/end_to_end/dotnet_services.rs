@@ -8,7 +8,8 @@ use profiler::{
     profile::{FoundBy, Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    Workload, run_beside_others, sample, sample_pid, sample_settled, settle, wait_for_samples, wait_until,
+    Workload, run_beside_others, sample_pid, sample_pid_often, sample_settled, settle, wait_for_samples,
+    wait_until,
 };
 
 const SAMPLES: u64 = 1_000;
@@ -126,7 +127,7 @@ fn start(program: &str, mode: &str) -> Workload {
 
 /// Samples once the unwind tables are loaded, until the methods have names.
 fn sample_calls(pid: u32) -> Profile {
-    let mut session = sample_pid(pid).build().unwrap().start().unwrap();
+    let mut session = sample_pid_often(pid).build().unwrap().start().unwrap();
     settle(&mut session);
     // On a busy machine, the runtime can report a method that it has just compiled after the end of a profile.
     wait_until("names of all methods", || {
@@ -328,15 +329,23 @@ fn stacks_with_frame(profile: &Profile, thread: &str, name: &str) -> (usize, usi
 
 #[test]
 fn pictures_show_what_threads_of_the_runtime_do() {
-    const MANY_SAMPLES: u64 = 6_000;
+    const LEAST_STACKS: usize = 10;
     let Some(_lock) = run_beside_others() else { return };
     for (mode, thread, role) in ROLES {
         let has_server_gc = if mode == "collect" { "1" } else { "0" };
         let mut command = Workload::dotnet_command("9.0", mode);
         let workload = Workload::run(command.env("PERF_MAP", "0").env("DOTNET_gcServer", has_server_gc));
         // From the start of the process: later, nothing is left to compile.
-        let profile = sample(sample_pid(workload.pid()), MANY_SAMPLES);
-        let (all, found) = stacks_with_frame(&profile, thread, &format!("[libcoreclr.so: {role}]"));
-        assert!(all >= 10 && found * 10 >= all * 9, "{mode}: {found} of {all} stacks of {thread}");
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let (mut all, mut found) = (0, 0);
+        wait_until("stacks of a thread of the runtime", || {
+            wait_for_samples(&mut session, SAMPLES);
+            let profile = session.take_profile(Duration::ZERO).unwrap();
+            let stacks = stacks_with_frame(&profile, thread, &format!("[libcoreclr.so: {role}]"));
+            (all, found) = (all + stacks.0, found + stacks.1);
+            (all >= LEAST_STACKS).then_some(())
+        });
+        println!("{mode}: {found} of {all} stacks of {thread}");
+        assert!(found * 10 >= all * 9, "{mode}: {found} of {all} stacks of {thread}");
     }
 }

@@ -289,8 +289,18 @@ mod measured {
             (found_ns - measured_ns).abs() < tolerance_ns,
             "{found_ns} of {measured_ns} ns in {switches} waits, {stolen} ns were stolen"
         );
-        let others_ns = sum_ns(&profile, |sample| thread(&profile, sample) != "disk");
-        assert!(others_ns < 0.05 * found_ns, "{others_ns} ns beside {found_ns} ns");
+        // Threads that wait most of the time, but not for files: only their code may have to be read again, on a machine whose memory
+        // is full.
+        let waits_otherwise = |(name, waited_ns): &(&String, &f64)| {
+            !name.contains("()") && *name != "disk" && **waited_ns > 0.5 * SECONDS as f64 * NS_PER_S
+        };
+        let mut threads = 0;
+        for (name, waited_ns) in measured.iter().filter(waits_otherwise) {
+            let on_disk_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
+            assert!(on_disk_ns < 0.5 * waited_ns, "{name}: {on_disk_ns} of {waited_ns} ns");
+            threads += 1;
+        }
+        assert!(threads >= 5, "{threads} threads that wait: {measured:?}");
     }
 
     /// A thread with thousands of waits a second uses up what stacks may cost.

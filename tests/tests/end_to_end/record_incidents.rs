@@ -141,7 +141,7 @@ mod measured {
     #[test]
     fn a_healthy_server_under_load_has_no_incident() {
         let Some(_lock) = measure_alone() else { return };
-        let seconds = std::env::var(HEALTHY_SECONDS).unwrap_or_else(|_| "20".to_owned());
+        let seconds = std::env::var(HEALTHY_SECONDS).unwrap_or_else(|_| "12".to_owned());
         let mut command = Command::new(workload_path("dotnet/run"));
         let mut server = Workload::run(command.args(["aspnet", "serve", "900"]).env("PERF_MAP", "0"));
         let port = server.wait_for("port ");
