@@ -1,6 +1,6 @@
 //! Runs tests, gives those that measure a second try, and reports failures, flaky tests and the slowest tests.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, bail};
 
@@ -94,10 +94,11 @@ fn report_of_flaky(flaky: &[TestCase], second: &[TestCase]) -> String {
 fn slowest(cases: &[TestCase]) -> String {
     let mut cases: Vec<_> = cases.iter().collect();
     cases.sort_by_key(|case| std::cmp::Reverse(case.elapsed));
-    let alone: f64 = cases.iter().filter(|case| measures(case)).map(|case| case.elapsed.as_secs_f64()).sum();
+    let alone: Duration = cases.iter().filter(|case| measures(case)).map(|case| case.elapsed).sum();
     let mut text = format!(
-        "\n{} tests; {alone:.1} s for those that measure, one at a time\n{:>8}  slowest tests\n",
+        "\n{} tests; {:.1} s for those that measure, one at a time\n{:>8}  slowest tests\n",
         cases.len(),
+        alone.as_secs_f64(),
         "seconds"
     );
     for case in cases.iter().take(SLOWEST) {
@@ -109,8 +110,6 @@ fn slowest(cases: &[TestCase]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn case(name: &str, seconds: u64, has_failed: bool) -> TestCase {
@@ -163,5 +162,6 @@ mod tests {
         let rows: Vec<_> = text.lines().skip(3).collect();
         assert!(rows[0].ends_with("measured::long") && rows[1].ends_with("short"), "{text}");
         assert!(text.contains("9.0 s for those that measure"), "{text}");
+        assert!(slowest(&[case("short", 1, false)]).contains("; 0.0 s for those that measure"));
     }
 }
