@@ -117,7 +117,7 @@ impl Profile {
         let mut totals = EventTotals::default();
         match process {
             Some(process) => {
-                table.get(&(process, kind)).into_iter().for_each(|of_process| totals.add(of_process))
+                table.get(&(process, kind)).into_iter().for_each(|of_process| totals.add(of_process));
             }
             None => {
                 let of_kind = table.iter().filter(|((_, of_kind), _)| *of_kind == kind);

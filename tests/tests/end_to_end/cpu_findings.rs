@@ -27,11 +27,6 @@ fn assert_found(what: &str, profile: &Profile, kind: FindingKind, activity: &str
     assert!(text.contains(&format!(" % of the CPU time {activity}")), "{what}: {text}");
 }
 
-/// Starts a mode of a workload that has a CPU on a busy machine: a share of less than a tenth of one is no finding.
-fn start_first(program: &str, mode: &str) -> Workload {
-    Workload::run_first(Command::new(workload_path(program)).args(["600", mode]))
-}
-
 /// A profile of a .NET program that has started: it no longer compiles most of its methods.
 fn sample_started(pid: u32) -> Profile {
     let mut session = sample_pid(pid).build().unwrap().start().unwrap();
@@ -81,7 +76,7 @@ fn a_process_that_spins_is_found() {
         let profile = sample_started(workload.pid());
         assert_found(program, &profile, FindingKind::Spinning, SPINS);
     }
-    let workload = start_first("convoy", "spin");
+    let workload = Workload::start_with("convoy", &["600", "spin"]);
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("CPU samples", &profile, FindingKind::Spinning, SPINS);
     // Samples on a CPU are part of the event of wall-clock samples.
@@ -94,7 +89,9 @@ fn a_process_that_spins_is_found() {
 #[test]
 fn a_process_that_maps_memory_again_and_again_is_found() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = start_first("teardown", "map");
+    // It has a CPU on a busy machine: a share of less than a tenth of one is no finding.
+    let mut command = Command::new(workload_path("teardown"));
+    let workload = Workload::run_first(command.args(["600", "map"]));
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("teardown", &profile, FindingKind::PageFaults, "handles page faults");
 }

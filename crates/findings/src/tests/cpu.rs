@@ -43,8 +43,7 @@ fn each_share_of_cpu_time_needs_a_tenth_of_a_cpu() {
             Some(ThreadState::OnCpu) => vec![(0, 100, state, folded)],
             _ => vec![(0, 100, state, folded), (10, 100, Some(ThreadState::OnCpu), "main;compute")],
         };
-        let kinds = threads.add_thread("main", &all).kinds();
-        kinds
+        threads.add_thread("main", &all).kinds()
     };
     let suspended = "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
     let on_cpu = ACTIVITIES.map(|(kind, folded, _)| (kind, folded, ThreadState::OnCpu));
