@@ -39,7 +39,7 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> ThreadGroup<'a> {
-    /// The threads of all of these groups, at least one.
+    /// The threads of all of these groups. There is at least one.
     pub(crate) fn joined(groups: &[&Self]) -> Self {
         let mut joined = groups[0].clone();
         for group in &groups[1..] {

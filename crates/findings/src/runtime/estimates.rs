@@ -41,7 +41,7 @@ impl Estimate {
         Self { number, exactness }
     }
 
-    /// The number of a part of the kept events, where each event counts for as many as its weight; of all events where `is_part` is false.
+    /// The number of a part of the kept events: each represents as many as its weight. It is that of all of them where `is_part` is false.
     pub(super) fn of_part(weight: f64, is_part: bool, totals: EventTotals) -> Self {
         let exactness = match (totals.is_lower_bound, is_part && totals.count > totals.kept) {
             (false, false) => Exactness::Exact,
