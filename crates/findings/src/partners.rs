@@ -43,12 +43,6 @@ impl Partners {
         self.devices.insert(tid, device);
     }
 
-    /// Whether no partner is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.clients.is_empty() && self.devices.is_empty()
-    }
-
     /// The partners that the findings of a profile have.
     pub(crate) fn of_findings(profile: &Profile) -> Self {
         let mut partners = Self::default();
