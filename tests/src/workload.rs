@@ -69,18 +69,7 @@ impl Workload {
     /// Starts a workload with a high priority: it has most of a CPU, however many other programs run.
     #[must_use]
     pub fn start_first(name: &str) -> Self {
-        Self::run_first(Command::new(workload_path(name)).arg(LIFETIME_SECONDS))
-    }
-
-    /// [`run`](Self::run) with a high priority.
-    ///
-    /// # Panics
-    /// As `run` does.
-    pub fn run_first(command: &Command) -> Self {
-        let mut first = Command::new("nice");
-        first.args(["-n", "-20"]).arg(command.get_program()).args(command.get_args());
-        first.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Self::run(&mut first)
+        Self::run(Command::new("nice").args(["-n", "-20"]).arg(workload_path(name)).arg(LIFETIME_SECONDS))
     }
 
     /// Starts the .NET workload with this version of the runtime.

@@ -3,7 +3,6 @@
 use profiler_profile::{FindingFacts, FindingKind, Sample, Sampling, Thread, ThreadState, Whole, sum};
 
 use crate::{
-    WaitCause,
     cpu_rules::CpuRule,
     facts,
     found::Found,
@@ -61,7 +60,7 @@ fn find<'a>(
     let matching: Vec<_> = on_cpu.iter().copied().filter(is_match).collect();
     let value = sum::of(matching.iter().map(|sample| sample.value));
     let share = percent(value, total);
-    if share < rule.min_percent || cpus(samples, value, total) < MIN_CPUS {
+    if share < rule.min_percent || cpus(samples, value).is_some_and(|cpus| cpus < MIN_CPUS) {
         return None;
     }
     let (cause, method) = cause(rule, samples, &matching, value);
@@ -76,12 +75,15 @@ fn find<'a>(
     Some(samples.finding(&problem, facts, value).below(method))
 }
 
-/// The number of CPUs that a part of the samples on CPUs takes. Where an event has the threads that wait for a CPU, they take as
-/// much of the part as they have of the samples on CPUs.
-fn cpus(samples: &ThreadGroup<'_>, value: u64, total: u64) -> f64 {
-    let waiting = samples.value(|_, cause| matches!(cause, Some(WaitCause::RunQueue | WaitCause::CpuQuota)));
-    let demand = 1.0 + waiting as f64 / total.max(1) as f64;
-    samples.average_threads(value, usize::MAX) * demand
+/// The number of CPUs that an activity takes, or could take: of the time in which threads wait for a CPU, as much as of that on CPUs.
+/// `None` without samples of threads that wait for a CPU: a program on a busy machine can have little of a CPU.
+fn cpus(samples: &ThreadGroup<'_>, value: u64) -> Option<f64> {
+    let marks = samples.marks;
+    let of_processes = samples.processes.iter().filter_map(|process| marks.cpu_demand.get(process));
+    let (on_cpu, waiting) = of_processes.fold((0.0, 0.0), |sum, of_process| {
+        (sum.0 + of_process.on_cpu as f64, sum.1 + of_process.waiting as f64)
+    });
+    (on_cpu > 0.0).then(|| samples.average_threads(value, usize::MAX) * (1.0 + waiting / on_cpu))
 }
 
 /// What samples and events say beyond the rule, and the method of the application that has the cause.

@@ -1,6 +1,8 @@
 //! Which stacks have frames that rules name. Computed once for all processes of a profile.
 
-use profiler_profile::{Frame, Profile, Sample, Stack};
+use std::collections::BTreeMap;
+
+use profiler_profile::{Frame, ProcessId, Profile, Sample, Sampling, Stack, ThreadState, sum};
 
 use crate::{
     Partners, Waits,
@@ -34,6 +36,13 @@ impl StackSet {
     fn with_function(profile: &Profile, functions: &[&str]) -> Self {
         Self::with_frame(profile, |frame| matches_any(functions, function(profile, frame)))
     }
+}
+
+/// For how long threads ran and waited for a CPU.
+#[derive(Default)]
+pub(crate) struct CpuDemand {
+    pub(crate) on_cpu: u64,
+    pub(crate) waiting: u64,
 }
 
 /// The sets of stacks that findings need, and what else says more about threads than their samples.
@@ -70,6 +79,8 @@ pub(crate) struct Marks {
     pub(crate) event_causes: EventCauses,
     /// What threads wait for beyond their processes.
     pub(crate) partners: Partners,
+    /// The time for which threads of each process ran or could run, from samples with states.
+    pub(crate) cpu_demand: BTreeMap<ProcessId, CpuDemand>,
     /// Whether samples on CPUs have an event of their own.
     pub(crate) has_cpu_event: bool,
     /// Whether an event has the states of threads.
@@ -96,9 +107,29 @@ impl Marks {
             cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
             event_causes: EventCauses::of(profile),
             partners: partners.clone(),
+            cpu_demand: cpu_demand(profile),
             has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
         }
     }
+}
+
+/// Of the events at a frequency: the others have other units, and no samples on CPUs.
+fn cpu_demand(profile: &Profile) -> BTreeMap<ProcessId, CpuDemand> {
+    let mut processes = BTreeMap::<ProcessId, CpuDemand>::new();
+    for sample in profile.samples() {
+        if !matches!(profile.event(sample.event).sampling, Sampling::Frequency(_)) {
+            continue;
+        }
+        let demand = processes.entry(profile.thread(sample.thread).process).or_default();
+        match sample.state {
+            Some(ThreadState::OnCpu) => sum::add(&mut demand.on_cpu, sample.value),
+            Some(ThreadState::Runnable | ThreadState::Throttled) => {
+                sum::add(&mut demand.waiting, sample.value);
+            }
+            _ => {}
+        }
+    }
+    processes
 }
 
 fn stacks_of_rule(profile: &Profile, rule: &CpuRule) -> StackSet {

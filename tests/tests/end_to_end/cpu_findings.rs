@@ -1,6 +1,6 @@
 //! Tests findings on CPU time: programs that each spend it in one way that is not their work, and a healthy one.
 
-use std::{ffi::OsString, process::Command, time::Duration};
+use std::{ffi::OsString, time::Duration};
 
 use profiler::{
     Profile, Profiler, Target,
@@ -44,7 +44,7 @@ fn a_dotnet_start_that_compiles_is_found() {
     const NO_TIME: &str = "0";
     let Some(_lock) = run_beside_others() else { return };
     for version in ["8.0", "9.0"] {
-        let words = ["nice", "-n", "-20", "env", "PERF_MAP=0", "DOTNET_ReadyToRun=0"].map(OsString::from);
+        let words = ["env", "PERF_MAP=0", "DOTNET_ReadyToRun=0"].map(OsString::from);
         let mut command = words.to_vec();
         command.push(workload_path("dotnet/run").into_os_string());
         command.extend([version, "cpu", NO_TIME].map(OsString::from));
@@ -61,7 +61,7 @@ fn a_dotnet_start_that_compiles_is_found() {
 fn a_process_that_collects_garbage_is_found() {
     let Some(_lock) = run_beside_others() else { return };
     for program in ["3.1", "8.0", "9.0", "single-file-10.0"] {
-        let workload = Workload::run_first(&Workload::dotnet_program_command(program, "collect"));
+        let workload = Workload::dotnet_program(program, "collect");
         let profile = sample_started(workload.pid());
         assert_found(program, &profile, FindingKind::GarbageCollection, "collects garbage");
     }
@@ -72,7 +72,7 @@ fn a_process_that_spins_is_found() {
     const SPINS: &str = "spins until another thread proceeds";
     let Some(_lock) = run_beside_others() else { return };
     for program in ["9.0", "single-file-10.0"] {
-        let workload = Workload::run_first(&Workload::dotnet_program_command(program, "spin"));
+        let workload = Workload::dotnet_program(program, "spin");
         let profile = sample_started(workload.pid());
         assert_found(program, &profile, FindingKind::Spinning, SPINS);
     }
@@ -89,9 +89,7 @@ fn a_process_that_spins_is_found() {
 #[test]
 fn a_process_that_maps_memory_again_and_again_is_found() {
     let Some(_lock) = run_beside_others() else { return };
-    // It has a CPU on a busy machine: a share of less than a tenth of one is no finding.
-    let mut command = Command::new(workload_path("teardown"));
-    let workload = Workload::run_first(command.args(["600", "map"]));
+    let workload = Workload::start_with("teardown", &["600", "map"]);
     let profile = sample(sample_pid(workload.pid()), SAMPLES);
     assert_found("teardown", &profile, FindingKind::PageFaults, "handles page faults");
 }

@@ -93,11 +93,7 @@ fn start(situation: &Situation) -> Workload {
         }
         Program::Dotnet(mode) => Workload::dotnet_program_command("9.0", mode),
     };
-    match situation.sampling {
-        // A share of little CPU time is no finding.
-        Sampling::Cpus => Workload::run_first(&command),
-        Sampling::Waits | Sampling::LongWaits => Workload::run(&mut command),
-    }
+    Workload::run(&mut command)
 }
 
 /// Whether the finding of a situation is missing, and whether there is another one. That of the run queue depends on what else runs on
