@@ -45,6 +45,7 @@ test("the bullet of a finding of several lines is beside its first line", async 
     item.style.width = "160px";
     const bullet = document.createElement("span");
     bullet.textContent = "x";
+    bullet.style.cssText = "display: inline-block; width: 0";
     item.prepend(bullet);
     const range = document.createRange();
     range.selectNodeContents(item.querySelector("button"));
