@@ -85,7 +85,7 @@
 //! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
 //! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
 //! | `cpp-demangle` | C++ names are demangled, as Rust names always are |
-//! | `dotnet-memory` | names of .NET methods from the memory of the process, where the runtime has no diagnostics socket |
+//! | `dotnet-memory` | names of .NET methods from the memory of the process, without the runtime's events |
 //! | `filters` | `Shape`: selects samples and frames of a profile, by regular expressions too |
 //! | `pods` | `Target::Pod`, and the Kubernetes names of containers in profiles |
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |

@@ -313,9 +313,9 @@ impl From<UnwindMethod> for Unwind {
 /// The values of `--dotnet-names`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DotnetNamesSource {
-    /// From the runtime's events; from its memory where it reports none
+    /// From the runtime's memory (.NET 9 and 10); from its events for what is not there
     Auto,
-    /// From the runtime's memory (.NET 9 and 10): the runtime is not contacted for them
+    /// From the runtime's memory only: the runtime is not contacted for them
     Memory,
     /// From the runtime's events only
     Events,

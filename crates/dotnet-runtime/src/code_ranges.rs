@@ -5,6 +5,8 @@
 //!
 //! Source: dotnet/runtime, `docs/design/datacontracts/ExecutionManager.md`, "RangeSectionMap"; `vm/codeman.h`.
 
+use std::collections::HashSet;
+
 use crate::{error::LookupError, layout::CodeLayout, memory::LimitedMemory};
 
 /// Bits of an address below the index of each level, from the first level on.
@@ -59,28 +61,59 @@ pub(crate) fn find_range(
         if (begin..end).contains(&address) {
             let section = pointer(memory, at.wrapping_add(layout.fragment_section))?;
             let section = section.ok_or(LookupError::Malformed("code range"))?;
-            return read_section(memory, layout, section, address);
+            let range = read_section(memory, layout, section)?;
+            let is_within = (range.begin..range.end).contains(&address);
+            return if is_within { Ok(range) } else { Err(LookupError::Malformed("code range")) };
         }
         fragment = pointer(memory, at.wrapping_add(layout.fragment_next))?;
     }
     Err(LookupError::TooLarge("list of code ranges"))
 }
 
-fn read_section(
-    memory: &LimitedMemory,
-    layout: &CodeLayout,
-    section: u64,
-    address: u64,
-) -> Result<CodeRange, LookupError> {
+/// Finds all code heaps.
+///
+/// # Errors
+/// Those of reading the map.
+pub(crate) fn find_heaps(memory: &LimitedMemory, layout: &CodeLayout) -> Result<Vec<CodeRange>, LookupError> {
+    const NODE_BYTES: usize = 256 * 8;
+    let mut nodes = vec![layout.map];
+    for _ in LEVEL_SHIFTS {
+        let mut next = Vec::new();
+        for node in nodes {
+            let entries = memory.array::<NODE_BYTES>(node)?;
+            let entries = entries.as_chunks::<8>().0.iter().map(|entry| u64::from_le_bytes(*entry));
+            next.extend(entries.map(|entry| entry & !IS_COLLECTIBLE).filter(|entry| *entry != 0));
+        }
+        nodes = next;
+    }
+    let mut known = HashSet::new();
+    let mut heaps = Vec::new();
+    for first in nodes {
+        let mut fragment = Some(first);
+        for _ in 0..MAX_FRAGMENTS_PER_LIST {
+            let Some(at) = fragment else { break };
+            if let Some(section) = pointer(memory, at.wrapping_add(layout.fragment_section))?
+                && known.insert(section)
+            {
+                match read_section(memory, layout, section) {
+                    Ok(range) if matches!(range.content, CodeRangeContent::Heap(_)) => heaps.push(range),
+                    Ok(_) | Err(LookupError::NoCode) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            fragment = pointer(memory, at.wrapping_add(layout.fragment_next))?;
+        }
+    }
+    Ok(heaps)
+}
+
+fn read_section(memory: &LimitedMemory, layout: &CodeLayout, section: u64) -> Result<CodeRange, LookupError> {
     /// `RANGE_SECTION_COLLECTIBLE`, `RANGE_SECTION_CODEHEAP` and `RANGE_SECTION_RANGELIST` (`vm/codeman.h`).
     const COLLECTIBLE: u32 = 1;
     const CODE_HEAP: u32 = 2;
     const RANGE_LIST: u32 = 4;
     let field = |offset| memory.u64(section.wrapping_add(offset));
     let (begin, end) = (field(layout.section_begin)?, field(layout.section_end)?);
-    if !(begin..end).contains(&address) {
-        return Err(LookupError::Malformed("code range"));
-    }
     let flags = memory.u32(section.wrapping_add(layout.section_flags))?;
     let module = field(layout.section_precompiled_module)?;
     let content = if module != 0 {

@@ -70,6 +70,7 @@ pub(crate) struct MethodLayout {
     pub(crate) token_remainder_bits: u32,
     pub(crate) signature: u64,
     pub(crate) signature_bytes: u64,
+    pub(crate) dynamic_flags: u64,
     pub(crate) dynamic_name: u64,
 }
 
@@ -236,6 +237,7 @@ impl MethodLayout {
             token_remainder_bits: bits,
             signature: descriptor.offset("StoredSigMethodDesc", "Sig")?,
             signature_bytes: descriptor.offset("StoredSigMethodDesc", "cSig")?,
+            dynamic_flags: descriptor.offset("StoredSigMethodDesc", "ExtendedFlags")?,
             dynamic_name: descriptor.offset("DynamicMethodDesc", "MethodName")?,
         })
     }

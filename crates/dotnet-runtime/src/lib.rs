@@ -66,6 +66,7 @@ mod code_header;
 mod code_ranges;
 mod descriptor;
 mod error;
+mod freeable_code;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod layout;

@@ -11,6 +11,11 @@ const MAX_SIGNATURE_BYTES: u32 = 64 << 10;
 /// The longest name of a dynamic method, which can be any text.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
+/// `mdfClassification` and its values (`MethodClassification`).
+const CLASSIFICATION: u16 = 0x7;
+const ARRAY: u16 = 4;
+const DYNAMIC: u16 = 7;
+
 /// A method. Two readings of one method are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MethodDesc {
@@ -25,7 +30,7 @@ pub(crate) enum Definition {
     /// In a row of the metadata of its module.
     Metadata(u32),
     /// In memory: a `DynamicMethod`, or a stub of the runtime in IL.
-    Dynamic { name: String, signature: Vec<u8> },
+    Dynamic { name: String, signature: Vec<u8>, is_lightweight: bool },
 }
 
 impl MethodDesc {
@@ -34,10 +39,6 @@ impl MethodDesc {
         layout: &MethodLayout,
         address: u64,
     ) -> Result<Self, LookupError> {
-        /// `mdfClassification` and its values (`MethodClassification`).
-        const CLASSIFICATION: u16 = 0x7;
-        const ARRAY: u16 = 4;
-        const DYNAMIC: u16 = 7;
         const ROW_BITS: u32 = 24;
         let flags = memory.u16(address.wrapping_add(layout.flags))?;
         let chunk_index = memory.u8(address.wrapping_add(layout.chunk_index))?;
@@ -60,6 +61,28 @@ impl MethodDesc {
     }
 }
 
+/// Whether a method is a `DynamicMethod` (lightweight code generation), whose code is in heaps of its own and can be freed.
+pub(crate) fn is_lightweight(
+    memory: &LimitedMemory,
+    layout: &MethodLayout,
+    address: u64,
+) -> Result<bool, LookupError> {
+    let flags = memory.u16(address.wrapping_add(layout.flags))?;
+    Ok(flags & CLASSIFICATION == DYNAMIC && has_lightweight_flags(memory, layout, address)?)
+}
+
+/// Whether a dynamic method is no stub in IL (`DynamicMethodDescExtendedFlags`).
+fn has_lightweight_flags(
+    memory: &LimitedMemory,
+    layout: &MethodLayout,
+    address: u64,
+) -> Result<bool, LookupError> {
+    const IS_LIGHTWEIGHT: u32 = 0x4000;
+    const IS_IL_STUB: u32 = 0x8000;
+    let flags = memory.u32(address.wrapping_add(layout.dynamic_flags))?;
+    Ok(flags & (IS_LIGHTWEIGHT | IS_IL_STUB) != IS_IL_STUB)
+}
+
 fn read_dynamic(
     memory: &LimitedMemory,
     layout: &MethodLayout,
@@ -71,6 +94,8 @@ fn read_dynamic(
     if signature_bytes > MAX_SIGNATURE_BYTES {
         return Err(LookupError::TooLarge("signature"));
     }
+    let is_lightweight = has_lightweight_flags(memory, layout, address)?;
     let name = memory.string(name, MAX_NAME_BYTES)?;
-    Ok(Definition::Dynamic { name, signature: memory.bytes(signature, signature_bytes as usize)? })
+    let signature = memory.bytes(signature, signature_bytes as usize)?;
+    Ok(Definition::Dynamic { name, signature, is_lightweight })
 }

@@ -77,7 +77,7 @@ pub(crate) fn build_name(
     let (mut name, file_name) = (format!("{}!", module.name), module.file_name.clone());
     let (method_name, signature) = match &method.definition {
         Definition::Metadata(row) => module.metadata.method_name_and_signature(&mut module.image, *row)?,
-        Definition::Dynamic { name, signature } => (name.clone(), signature.clone()),
+        Definition::Dynamic { name, signature, .. } => (name.clone(), signature.clone()),
     };
     match &method.definition {
         Definition::Metadata(_) => {

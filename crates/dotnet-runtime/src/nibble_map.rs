@@ -56,6 +56,20 @@ pub(crate) fn find_start(
     }
 }
 
+/// The starts of methods in the units of a map, as distances from its base. `first_unit` is the index of the first one.
+pub(crate) fn starts(kind: NibbleMapKind, first_unit: u64, units: &[u8]) -> impl Iterator<Item = u64> {
+    let values = (first_unit..).zip(units.as_chunks::<4>().0);
+    let values = values.map(|(unit, value)| (unit, u32::from_le_bytes(*value)));
+    values.filter(move |(_, value)| pointed_start(kind, *value).is_none()).flat_map(|(unit, value)| {
+        (0..BUCKETS_PER_UNIT).filter_map(move |index| start_in_bucket(unit, value, index))
+    })
+}
+
+/// The bytes of a map for code of a length.
+pub(crate) const fn map_bytes(code_bytes: u64) -> u64 {
+    code_bytes.div_ceil(BUCKET_BYTES * BUCKETS_PER_UNIT) * UNIT_BYTES
+}
+
 /// Searches the units before `unit`, last to first.
 fn find_before(
     unit: u64,
@@ -89,13 +103,17 @@ fn pointed_start(kind: NibbleMapKind, value: u32) -> Option<u64> {
 
 /// The last start in a unit that is not behind a distance.
 fn last_start(unit: u64, value: u32, distance: u64) -> Option<u64> {
+    let buckets = (0..BUCKETS_PER_UNIT).rev();
+    buckets.filter_map(|index| start_in_bucket(unit, value, index)).find(|start| *start <= distance)
+}
+
+/// The start in a bucket of a unit.
+fn start_in_bucket(unit: u64, value: u32, index: u64) -> Option<u64> {
     const LAST_WORD: u64 = BUCKET_BYTES / WORD_BYTES;
-    (0..BUCKETS_PER_UNIT).rev().find_map(|index| {
-        let nibble = u64::from(value >> (28 - 4 * index) & 0xf);
-        let bucket = unit.checked_mul(BUCKETS_PER_UNIT)?.checked_add(index)?;
-        let start = bucket.checked_mul(BUCKET_BYTES)?.checked_add(nibble.checked_sub(1)? * WORD_BYTES)?;
-        (nibble <= LAST_WORD && start <= distance).then_some(start)
-    })
+    let nibble = u64::from(value >> (28 - 4 * index) & 0xf);
+    let bucket = unit.checked_mul(BUCKETS_PER_UNIT)?.checked_add(index)?;
+    let start = bucket.checked_mul(BUCKET_BYTES)?.checked_add(nibble.checked_sub(1)? * WORD_BYTES)?;
+    (nibble <= LAST_WORD).then_some(start)
 }
 
 #[cfg(test)]
@@ -137,6 +155,15 @@ mod tests {
                 assert_eq!(find(kind, &units, distance), Ok(start), "{distance:x}");
             }
         }
+    }
+
+    #[test]
+    fn all_starts_of_a_map_are_listed() {
+        // A start in each of two units, and a pointer between them.
+        let units = [0x0500_0000_u32, 0x130 | 9, 0x1800_0001].map(u32::to_le_bytes).concat();
+        let listed: Vec<_> = starts(NibbleMapKind::Constant, 1, &units).collect();
+        assert_eq!(listed, [0x130, 0x300, 0x33c, 0x3e0]);
+        assert_eq!(map_bytes(0x301), 16);
     }
 
     #[test]

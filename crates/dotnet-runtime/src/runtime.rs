@@ -14,6 +14,7 @@ use crate::{
     code_ranges::{CodeRange, CodeRangeContent, find_range},
     descriptor::DataDescriptor,
     error::{DescriptorError, LookupError, StateError},
+    freeable_code,
     layout::Layouts,
     memory::{LimitedMemory, Memory, MemoryImage, ReadError, ReadLimits},
     method_desc::{Definition, MethodDesc},
@@ -68,8 +69,8 @@ pub struct RuntimeCode {
 pub enum CodeKind {
     /// A method that the JIT compiled.
     Compiled,
-    /// A method without metadata (`DynamicMethod`, a stub of the runtime in IL). The runtime frees its code when nothing refers
-    /// to it.
+    /// A method without metadata: a `DynamicMethod`, whose code the runtime frees when nothing refers to it, or a stub of the
+    /// runtime in IL, whose code stays.
     Dynamic,
     /// Code that the runtime made from a template.
     Stub,
@@ -151,6 +152,16 @@ impl DotNetRuntime {
         }
     }
 
+    /// Returns the starts of the methods whose code the runtime can free ([`RuntimeCode::can_be_freed`]). One that is compiled
+    /// meanwhile can be missing.
+    ///
+    /// # Errors
+    /// [`LookupError`] when the map of code cannot be read.
+    pub fn freeable_code(&mut self) -> Result<Listing<RuntimeAddress>, LookupError> {
+        self.memory.begin_list();
+        freeable_code::list(&self.memory, &self.layouts)
+    }
+
     /// Returns the managed threads that have started and have not ended.
     ///
     /// # Errors
@@ -225,9 +236,10 @@ impl DotNetRuntime {
             _ => return Err(LookupError::CodeChanged),
         }
         let named = named?;
-        let kind = match method.definition {
-            Definition::Metadata(_) => CodeKind::Compiled,
-            Definition::Dynamic { .. } => CodeKind::Dynamic,
+        // Stubs in IL are in code heaps that are never freed, except with a collectible assembly.
+        let (kind, is_lightweight) = match method.definition {
+            Definition::Metadata(_) => (CodeKind::Compiled, false),
+            Definition::Dynamic { is_lightweight, .. } => (CodeKind::Dynamic, is_lightweight),
         };
         Ok(RuntimeCode {
             start: RuntimeAddress(header.start),
@@ -235,7 +247,7 @@ impl DotNetRuntime {
             name: named.name,
             module_file_name: named.file_name,
             kind,
-            can_be_freed: range.is_collectible || kind == CodeKind::Dynamic,
+            can_be_freed: range.is_collectible || is_lightweight,
         })
     }
 

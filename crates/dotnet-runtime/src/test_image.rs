@@ -105,7 +105,7 @@ fn json(version: Version) -> String {
         "FnPtrTypeDesc":{"NumArgs":24,"RetAndArgTypes":32},"DynamicMetadata":{"Size":0,"Data":4},
         "MethodDesc":{"ChunkIndex":2,"Slot":4,"Flags":6,"Flags3AndTokenRemainder":0},
         "MethodDescChunk":{"!":24,"MethodTable":0,"FlagsAndTokenRange":18},
-        "StoredSigMethodDesc":{"Sig":16,"cSig":24},"DynamicMethodDesc":{"MethodName":32},
+        "StoredSigMethodDesc":{"Sig":16,"cSig":24,"ExtendedFlags":28},"DynamicMethodDesc":{"MethodName":32},
         "Thread":{"Id":16,"OSId":296,"State":0,"PreemptiveGCDisabled":4,"GCHandle":304,"LastThrownObject":336,
         "LinkNext":112},"Object":{"m_pMethTab":0},"String":{"m_FirstChar":12,"m_StringLength":8},
         "SyncBlock":{"InteropInfo":56},"SyncTableEntry":{"!":16,"SyncBlock":0}"#;
@@ -240,6 +240,7 @@ fn write_method(memory: &mut TestMemory, method: u64, kind: Kind, of: u64) {
             // static void (int32, a type of the runtime)
             memory.write(STRINGS, &[0, 2, 1, 8, 0x21, 1, 2, 3, 4, 5, 6, 7, 8]);
             memory.write_u32(address + 24, 13);
+            memory.write_u32(address + 28, 0x4800);
             memory.write(STRINGS + 0x100, b"made;method\0");
         }
     }

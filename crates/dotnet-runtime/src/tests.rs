@@ -82,10 +82,43 @@ fn a_dynamic_method_has_its_own_name() {
 }
 
 #[test]
+fn a_stub_in_il_is_never_freed() {
+    const IS_IL_STUB: u32 = 0x8000;
+    let flags = method_desc_of(DYNAMIC) + 28;
+    let found = find_after(|memory| memory.write_u32(flags, IS_IL_STUB), code_of(DYNAMIC)).unwrap();
+    assert_eq!((found.kind, found.can_be_freed), (CodeKind::Dynamic, false));
+    let unknown = find_after(|memory| memory.write_u32(flags, 0), code_of(DYNAMIC)).unwrap();
+    assert!(unknown.can_be_freed);
+}
+
+#[test]
 fn code_of_a_collectible_assembly_can_be_freed() {
     // `RANGE_SECTION_COLLECTIBLE` and `RANGE_SECTION_CODEHEAP`.
     let found = find_after(|memory| memory.write_u32(SECTION + 16, 1 | 2), code_of(RUN)).unwrap();
     assert_eq!((found.kind, found.can_be_freed), (CodeKind::Compiled, true));
+}
+
+#[test]
+fn code_that_can_be_freed_is_listed() {
+    let listed = |change: &dyn Fn(&mut TestMemory)| {
+        let (mut memory, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
+        change(&mut memory);
+        let listed = open(memory, symbols).freeable_code().unwrap();
+        assert!(listed.is_complete);
+        listed.entries.into_iter().map(|start| start.0).collect::<Vec<_>>()
+    };
+    let no_start = |memory: &mut TestMemory, method: u64| {
+        memory.write_u32(test_image::NIBBLE_MAP + (code_of(method) - CODE) / 256 * 4, 0);
+    };
+    assert_eq!(listed(&|_| ()), [0; 0], "the first method of the heap stays");
+    let dynamic_heap = listed(&|memory| {
+        no_start(memory, RUN);
+        no_start(memory, GET);
+    });
+    assert_eq!(dynamic_heap, [code_of(DYNAMIC)]);
+    let collectible = listed(&|memory| memory.write_u32(SECTION + 16, 1 | 2));
+    assert_eq!(collectible, [RUN, GET, DYNAMIC].map(code_of));
+    assert_eq!(listed(&|memory| memory.write_u32(SECTION + 16, 4)), [0; 0], "stubs");
 }
 
 #[test]

@@ -163,8 +163,8 @@ pub struct Symbolizer {
 /// What .NET runtimes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeRequests {
-    /// The events of their methods. Without, no runtime is contacted for its methods.
-    pub events: bool,
+    /// When a runtime is asked for the events of its methods.
+    pub events: MethodEventRequests,
     /// Whether the methods of runtimes that report none are read from the memory of their process, with the feature
     /// `dotnet-memory`. The runtime is not contacted.
     pub memory: bool,
@@ -174,16 +174,30 @@ pub struct RuntimeRequests {
     pub compilations: bool,
 }
 
+/// When a .NET runtime is asked for the events of its methods. For them it opens an EventPipe session and lists its methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MethodEventRequests {
+    /// Never: no runtime is contacted for its methods.
+    Never,
+    /// At the first sample of its JIT code.
+    Always,
+    /// Once the memory of its process lacks the names of its code: of runtimes before .NET 9, of code that the runtime frees, of
+    /// code that is no known stub. As [`Always`](Self::Always) where memory is not read.
+    #[default]
+    WhereMemoryLacks,
+}
+
 impl Default for RuntimeRequests {
-    /// Events, and memory.
+    /// Memory, and events where it lacks names.
     fn default() -> Self {
-        Self { events: true, memory: true, ..Self::NOTHING }
+        Self { events: MethodEventRequests::WhereMemoryLacks, memory: true, ..Self::NOTHING }
     }
 }
 
 impl RuntimeRequests {
     /// No runtime is contacted.
-    pub const NOTHING: Self = Self { events: false, memory: false, perf_maps: false, compilations: false };
+    pub const NOTHING: Self =
+        Self { events: MethodEventRequests::Never, memory: false, perf_maps: false, compilations: false };
 }
 
 impl Symbolizer {
@@ -286,6 +300,21 @@ impl Symbolizer {
         let [new, old] = [code, entered_from].map(|code| self.look_up(code, process, time_ns));
         let names = |code: &SymbolizedCode| code.names.as_ref().ok().map(|names| names.functions.clone());
         new.replaces_on_stack() && !old.replaces_on_stack() && names(&new) == names(&old)
+    }
+
+    /// Whether JIT code was entered from other code of the same method, which has called the runtime for its replacement, by the
+    /// memory of the process. `call_site` is the address in the calling code.
+    pub fn continues_method_in_memory(
+        &mut self,
+        code: CodeKey,
+        (entered_from, call_site): (CodeKey, RuntimeAddress),
+        process: &Process,
+        time_ns: u64,
+    ) -> bool {
+        let (CodeKey::Jit(_, new, _), CodeKey::Jit(_, old, _)) = (code, entered_from) else { return false };
+        let memory = self.jit_names(process).method_memory.as_ref();
+        memory.is_some_and(|memory| memory.has_two_codes(new.0, old.0, time_ns))
+            && self.calls_patchpoint(process, entered_from, call_site, time_ns)
     }
 
     fn look_up(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {

@@ -7,7 +7,8 @@ use super::Builder;
 /// Where the names of the methods that a .NET runtime compiles come from, besides perf maps and jitdumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotnetNames {
-    /// From the events of the runtime; from its memory where it reports none.
+    /// From the memory of the process, and from the events of the runtime for what is not there: before .NET 9, once the runtime
+    /// frees code, and where tiers, compilations, a perf map, runtime events or a capture are requested.
     #[default]
     Auto,
     /// From the runtime's data structures in the memory of the process, which .NET 9 and 10 describe. The runtime is not
@@ -40,7 +41,7 @@ impl Builder {
         self
     }
 
-    /// Whether .NET runtimes are asked for the events of their methods, which name JIT code. Without, no runtime is contacted:
+    /// Whether .NET runtimes may be asked for the events of their methods, which name JIT code. Without, no runtime is contacted:
     /// JIT code has the names in perf maps, in jitdumps and in the memory of the process. Default: true.
     pub fn dotnet_events(mut self, wanted: bool) -> Self {
         self.settings.dotnet_events = wanted;

@@ -124,7 +124,14 @@ fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     let file = sources.jit_file.as_ref().map(|path| path.display());
     let runtime_can_tell = has_diagnostics(sources);
     Some(match (sources.socket, file) {
-        (Some(Ok(())), _) => Finding::ok(NAME, "named by the runtime, at its diagnostics socket"),
+        (Some(Ok(())), _) if sources.has_method_memory => Finding::ok(
+            NAME,
+            "named from the runtime's memory; what it frees, and tiers: by its events, at its diagnostics socket",
+        ),
+        (Some(Ok(())), _) => Finding::ok(
+            NAME,
+            "named by the runtime's events, at its diagnostics socket: its memory has no names",
+        ),
         (_, None) if sources.has_method_memory => {
             Finding::ok(NAME, "named from the runtime's memory: it has no diagnostics socket that responds")
         }
@@ -162,6 +169,10 @@ fn precompiled(sources: &ProcessSymbolSources) -> Option<Finding> {
     Some(match (images.count, in_memory, sources.socket) {
         (0, 0, _) => Finding::ok(NAME, "none are mapped"),
         (_, 0, _) => Finding::ok(NAME, from_images.trim_end_matches("; ")),
+        _ if sources.has_method_memory => Finding::ok(
+            NAME,
+            format!("{from_images}what is unpacked into memory is named from the runtime's memory"),
+        ),
         (.., Some(Ok(()))) => {
             Finding::ok(NAME, format!("{from_images}what is unpacked into memory is named by the runtime"))
         }
@@ -278,7 +289,9 @@ mod tests {
     fn a_runtime_with_diagnostics_names_jit_frames_before_its_perf_map() {
         let map = Some("/tmp/perf-1.map".into());
         let asked = ProcessSymbolSources { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
-        assert!(jit(&asked).unwrap().observed.contains("diagnostics socket"));
+        assert!(jit(&asked).unwrap().observed.starts_with("named by the runtime's events"));
+        let both = ProcessSymbolSources { has_method_memory: true, ..asked };
+        assert!(jit(&both).unwrap().observed.starts_with("named from the runtime's memory; what it frees"));
         let refused = || Some(Err(Reason::RuntimeRefused));
         let both = ProcessSymbolSources {
             socket: refused(),
@@ -339,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_assemblies_need_the_diagnostics_socket() {
+    fn compressed_assemblies_need_the_diagnostics_socket_or_the_memory() {
         let plain = core_clr(RuntimeKind::SingleFile, Some((160, 0)));
         let observed = precompiled(&plain).unwrap().observed;
         assert_eq!(observed, "named from 31 mapped images, 1 of them composite");
@@ -347,6 +360,8 @@ mod tests {
         assert_eq!(precompiled(&compressed()).unwrap().status, Status::Degraded);
         let asked = ProcessSymbolSources { socket: Some(Ok(())), ..compressed() };
         assert_eq!(precompiled(&asked).unwrap().status, Status::Ok);
+        let memory = ProcessSymbolSources { has_method_memory: true, ..compressed() };
+        assert!(precompiled(&memory).unwrap().observed.ends_with("named from the runtime's memory"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
 use profiler_symbolize::{
-    EventRequest, NativeOptions, RuntimeRequests, Symbolizer,
+    EventRequest, MethodEventRequests, NativeOptions, RuntimeRequests, Symbolizer,
     debug_file::DebugDirectories,
     symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
@@ -102,6 +102,20 @@ impl Settings {
     /// Whether .NET runtimes are asked for the events of their methods.
     pub(crate) fn has_dotnet_method_events(&self) -> bool {
         self.dotnet_events && self.dotnet_names != DotnetNames::Memory
+    }
+
+    /// When .NET runtimes are asked for the events of their methods. Memory has no tier, and a runtime that is contacted for other
+    /// events reports its methods as well.
+    fn dotnet_method_events(&self) -> MethodEventRequests {
+        let requests_events = self.dotnet_tiers
+            || self.dotnet_perf_map
+            || self.dotnet_compilations
+            || !self.runtime_events.is_empty();
+        match self.dotnet_names {
+            _ if !self.has_dotnet_method_events() => MethodEventRequests::Never,
+            DotnetNames::Auto if !requests_events => MethodEventRequests::WhereMemoryLacks,
+            _ => MethodEventRequests::Always,
+        }
     }
 
     /// The frequency of the timers of CPUs, hertz; 0 where no event needs them.
@@ -334,7 +348,7 @@ pub(super) fn new_pipeline(
     let mut symbolizer =
         Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);
     symbolizer.set_runtime_requests(RuntimeRequests {
-        events: settings.has_dotnet_method_events(),
+        events: settings.dotnet_method_events(),
         memory: settings.dotnet_names != DotnetNames::Events,
         perf_maps: settings.dotnet_perf_map,
         compilations: settings.dotnet_compilations,

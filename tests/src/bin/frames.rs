@@ -1,4 +1,5 @@
-//! Samples a process and prints its stacks with all frame fields: `frames PID HZ SECONDS`. For `cargo xtask bench`,
+//! Samples a process and prints its stacks with all frame fields: `frames PID HZ SECONDS [events]`, with names of .NET methods from
+//! events alone if so given. For `cargo xtask bench`,
 //! which must not depend on the profiler.
 //!
 //! Each stack is a line `stack`, number of samples, end reason, followed by a line for each frame from the leaf to
@@ -12,19 +13,21 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use profiler::{
-    Profile, Profiler, Target,
+    DotnetNames, Profile, Profiler, Target,
     profile::{Frame, Stack},
 };
 
 fn main() -> Result<()> {
-    let arguments: Vec<u64> = env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let by_events = arguments.pop_if(|last| last == "events").is_some();
+    let arguments: Vec<u64> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [pid, frequency_hz, seconds] = arguments[..] else {
-        anyhow::bail!("usage: frames PID HZ SECONDS");
+        anyhow::bail!("usage: frames PID HZ SECONDS [events]");
     };
     let pid = u32::try_from(pid).context("no pid")?;
-    let profiler =
-        Profiler::builder().target(Target::Pid(pid)).frequency_hz(frequency_hz).raw_names(true).build()?;
-    let profile = profiler.start()?.run_for(Duration::from_secs(seconds))?;
+    let builder = Profiler::builder().target(Target::Pid(pid)).frequency_hz(frequency_hz).raw_names(true);
+    let names = if by_events { DotnetNames::Events } else { DotnetNames::Auto };
+    let profile = builder.dotnet_names(names).build()?.start()?.run_for(Duration::from_secs(seconds))?;
     Ok(write(&profile, &mut io::stdout().lock())?)
 }
 

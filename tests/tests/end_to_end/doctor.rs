@@ -36,13 +36,15 @@ fn single_file(program: &str) -> Workload {
 }
 
 #[test]
-fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
+fn doctor_reports_the_runtime_version_and_its_memory_or_its_events_as_symbol_source() {
     let Some(_lock) = run_beside_others() else { return };
-    for (version, whole) in [("3.1", "3.1.23"), ("9.0", "9.0.1")] {
+    let sources =
+        [("3.1", "3.1.23", "by the runtime's events"), ("9.0", "9.0.1", "from the runtime's memory")];
+    for (version, whole, source) in sources {
         let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
         let findings = Findings::new(&workload);
         findings.assert("process", &format!("ok        {} (dotnet), .NET {whole} in ", workload.pid()));
-        findings.assert("JIT frames", "ok        named by the runtime");
+        findings.assert("JIT frames", &format!("ok        named {source}"));
         assert!(findings.number("precompiled frames", "ok        named from ") > 0);
     }
 }

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
 
-use profiler::profile::{Reason, SymbolSource};
+use profiler::{
+    DotnetNames,
+    profile::{Reason, SymbolSource},
+};
 use profiler_tests::{
     Workload, profiler, run_beside_others, run_command, sample, sample_pid, start_sampling, wait_until,
 };
@@ -65,7 +68,8 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let before = workload.sockets();
-        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let builder = sample_pid(workload.pid()).dotnet_names(DotnetNames::Events);
+        let mut session = builder.build().unwrap().start().unwrap();
         wait_until("an EventPipe session", || (workload.sockets() > before).then_some(()));
         send(workload.pid(), Signal::KILL);
         session.wait(None);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, process::Command};
 
 use profiler::{
-    DotnetNames, Profile,
+    Builder, DotnetNames, EventSet, Profile,
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
@@ -61,7 +61,8 @@ fn methods_have_the_names_of_their_events_without_diagnostics() {
     const HOT: usize = 200;
     for mode in ["cpu", "generic"] {
         let told = Workload::run(Workload::dotnet_command("9.0", mode).env("PERF_MAP", "0"));
-        let from_events = jit_names(&sample(sample_pid(told.pid()), SAMPLES));
+        let builder = sample_pid(told.pid()).dotnet_names(DotnetNames::Events);
+        let from_events = jit_names(&sample(builder, SAMPLES));
         let silent = without_diagnostics("9.0", mode);
         let profile = sample(sample_pid(silent.pid()), SAMPLES);
         assert_from_memory(mode, &profile);
@@ -89,16 +90,36 @@ fn methods_have_names_and_callers_without_diagnostics() {
 #[test]
 fn a_runtime_is_not_contacted_for_names_from_its_memory() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
-    let before = workload.sockets();
-    let mut session =
-        sample_pid(workload.pid()).dotnet_names(DotnetNames::Memory).build().unwrap().start().unwrap();
-    profiler_tests::wait_for_samples(&mut session, SAMPLES);
-    assert_eq!(workload.sockets(), before);
-    let profile = session.stop().unwrap();
-    assert_from_memory("memory", &profile);
-    assert!(FoldedStacks::from_profile(&profile).percent(|stack| stack.has_chain(&CHAIN)) > 45.0);
-    assert!(!Path::new(&format!("/tmp/perf-{}.map", workload.pid())).exists());
+    for source in [DotnetNames::Memory, DotnetNames::Auto] {
+        let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+        let before = workload.sockets();
+        let mut session = sample_pid(workload.pid()).dotnet_names(source).build().unwrap().start().unwrap();
+        profiler_tests::wait_for_samples(&mut session, SAMPLES);
+        assert_eq!(workload.sockets(), before, "{source:?}");
+        let profile = session.stop().unwrap();
+        assert_from_memory(&format!("{source:?}"), &profile);
+        let stacks = FoldedStacks::from_profile(&profile);
+        assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{source:?}: {stacks:#?}");
+        assert!(!Path::new(&format!("/tmp/perf-{}.map", workload.pid())).exists());
+    }
+}
+
+#[test]
+fn a_runtime_is_contacted_for_what_its_memory_lacks() {
+    let Some(_lock) = run_beside_others() else { return };
+    // It does not describe its memory, events are requested, or tiers.
+    let with_events = |builder: Builder| builder.runtime_events([EventSet::Collections]);
+    let with_tiers = |builder: Builder| builder.dotnet_tiers(true);
+    let cases: [(&str, &dyn Fn(Builder) -> Builder); 3] =
+        [("8.0", &|builder| builder), ("9.0", &with_events), ("9.0", &with_tiers)];
+    for (version, change) in cases {
+        let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
+        let profile = sample(change(sample_pid(workload.pid())), SAMPLES);
+        let ledger = profile.first_ledger();
+        assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");
+        let (named, unnamed) = jit_names(&profile);
+        assert!(unnamed * 100 <= named.len(), "{version}: {ledger:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler::{
     DotnetNames,
-    profile::{FrameKind, Profile, Symbolization},
+    profile::{FrameKind, Profile, SymbolSource, Symbolization},
 };
 use profiler_tests::{Workload, measure_alone, run_beside_others, sample, sample_pid};
 
@@ -50,21 +50,27 @@ fn count_frames(profile: &Profile, ran: &[Ran], outcomes: &mut BTreeMap<String, 
     }
 }
 
+/// With [`DotnetNames::Auto`], the session of events begins when a reading of the memory finds that code was freed.
 #[test]
 fn a_method_in_memory_never_has_the_name_of_another_one_at_its_address() {
     const SESSIONS: usize = 3;
     let Some(_lock) = run_beside_others() else { return };
-    let mut outcomes = BTreeMap::new();
-    for _ in 0..SESSIONS {
-        let workload = Workload::run(Workload::dotnet_command("9.0", "reuse").env("PERF_MAP", "0"));
-        let profile = sample(sample_pid(workload.pid()).dotnet_names(DotnetNames::Memory), SAMPLES);
-        let output = workload.end_with_output();
-        let ran: Vec<_> = output.lines().filter_map(parse).collect();
-        count_frames(&profile, &ran, &mut outcomes);
+    for source in [DotnetNames::Memory, DotnetNames::Auto] {
+        let mut outcomes = BTreeMap::new();
+        let mut has_events = false;
+        for _ in 0..SESSIONS {
+            let workload = Workload::run(Workload::dotnet_command("9.0", "reuse").env("PERF_MAP", "0"));
+            let profile = sample(sample_pid(workload.pid()).dotnet_names(source), SAMPLES);
+            let output = workload.end_with_output();
+            let ran: Vec<_> = output.lines().filter_map(parse).collect();
+            count_frames(&profile, &ran, &mut outcomes);
+            has_events |= profile.first_ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents);
+        }
+        assert!(outcomes.values().sum::<usize>() > 1_000, "{source:?}: {outcomes:?}");
+        assert!(!outcomes.contains_key("wrong"), "{source:?}: {outcomes:?}");
+        assert_eq!(has_events, source == DotnetNames::Auto, "{source:?}: {outcomes:?}");
+        eprintln!("{source:?}: {outcomes:?}");
     }
-    assert!(outcomes.values().sum::<usize>() > 1_000, "{outcomes:?}");
-    assert!(!outcomes.contains_key("wrong"), "{outcomes:?}");
-    eprintln!("{outcomes:?}");
 }
 
 /// How many methods have a name depends on how soon the runtime reports them.
@@ -80,7 +86,8 @@ mod measured {
             for _ in 0..SESSIONS {
                 let workload = Workload::run(Workload::dotnet_command(version, "reuse").env("PERF_MAP", "0"));
                 // The first profile of a session: methods that exist are reported without the time of their beginning.
-                let profile = sample(sample_pid(workload.pid()), SAMPLES);
+                let builder = sample_pid(workload.pid()).dotnet_names(DotnetNames::Events);
+                let profile = sample(builder, SAMPLES);
                 let output = workload.end_with_output();
                 let ran: Vec<_> = output.lines().filter_map(parse).collect();
                 count_frames(&profile, &ran, &mut outcomes);

@@ -1,9 +1,9 @@
-//! Tests .NET without any setting in its environment: symbols of managed methods from the runtime's events.
+//! Tests .NET without any setting in its environment: symbols of managed methods from the runtime's memory, and from its events.
 
 use std::{collections::BTreeSet, fs, os::unix::net::UnixListener, time::Duration};
 
 use profiler::{
-    Profile, Session,
+    DotnetNames, Profile, Session,
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
@@ -41,7 +41,10 @@ fn assert_named(profile: &Profile, leaves: usize, what: &str) {
     assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.first_ledger().unsymbolized);
     let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
-    assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{what}");
+    // .NET Core 3.1 does not describe its memory. Later runtimes are asked once they compile dynamic methods.
+    let (events, memory) = (SymbolSource::RuntimeEvents, SymbolSource::RuntimeMemory);
+    let has = |source| ledger.symbolized.contains_key(&source);
+    assert!(has(events) || (has(memory) && !what.starts_with("3.1")), "{what}: {ledger:?}");
     assert!(!ledger.symbolized.contains_key(&SymbolSource::PerfMap), "{what}");
     let session = profile.ledger();
     assert_eq!((session.dropped_runtime_events, session.malformed_jit_entries), (0, 0), "{what}");
@@ -111,7 +114,8 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
     const HOT: usize = 200;
     for version in VERSIONS {
         for mode in ["cpu", "generic"] {
-            let from_events = sample(sample_pid(start(version, mode).pid()), 1_500);
+            let told = start(version, mode);
+            let from_events = sample(sample_pid(told.pid()).dotnet_names(DotnetNames::Events), 1_500);
             let mut command = Workload::dotnet_command(version, mode);
             let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
             let written = sample(sample_pid(silent.pid()), 1_500);
@@ -170,7 +174,8 @@ fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = workload.sockets();
-        let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let builder = sample_pid(workload.pid()).dotnet_names(DotnetNames::Events);
+        let session = builder.build().unwrap().start().unwrap();
         wait_until("an EventPipe session", || (workload.sockets() > before).then_some(()));
         drop(session);
         await_sockets(&workload, before);

@@ -30,7 +30,7 @@ use self::{
     inherited::Inheritance,
 };
 use crate::{
-    RuntimeRequests,
+    MethodEventRequests, RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitFunctionFrames, JitSymbol},
     method_memory::{FoundMethod, MethodMemory},
@@ -74,6 +74,8 @@ pub(crate) struct JitNames {
     perf_maps: Vec<FollowedFile<PerfMap>>,
     jit_dumps: Vec<FollowedFile<JitDump>>,
     runtime: Option<RuntimeNames>,
+    /// When the runtime is asked for the events of its methods.
+    event_requests: MethodEventRequests,
     /// The methods of a .NET runtime in the memory of the process, if they may be read.
     pub(crate) method_memory: Option<MethodMemory>,
     /// The runtime to which the mapped files belong.
@@ -116,14 +118,20 @@ impl JitNames {
         let root = identity.and_then(|identity| identity.root.clone());
         let runtime = if proc.is_live() {
             let runtime = runtime_process(process, requests);
-            runtime.filter(|_| requests.events).map(|runtime| RuntimeNames::new(runtime, budgets.events))
+            let may_contact = requests.events != MethodEventRequests::Never;
+            runtime.filter(|_| may_contact).map(|runtime| RuntimeNames::new(runtime, budgets.events))
         } else {
             captured_names(process, proc)
         };
         let language = language_of(process);
         let may_read_memory = cfg!(feature = "dotnet-memory") && requests.memory && !proc.has_capture();
-        let method_memory = may_read_memory.then(MethodMemory::default);
-        Self { language, method_memory, ..Self::with_runtime(&owner, root, runtime, budgets.files) }
+        let method_memory = may_read_memory.then(|| MethodMemory::new(process.pid));
+        Self {
+            language,
+            method_memory,
+            event_requests: requests.events,
+            ..Self::with_runtime(&owner, root, runtime, budgets.files)
+        }
     }
 
     fn with_runtime(
@@ -144,6 +152,7 @@ impl JitNames {
             budget,
             jit_dump_name,
             runtime,
+            event_requests: MethodEventRequests::Always,
             method_memory: None,
             language: None,
             inheritance: Inheritance::default(),
@@ -232,9 +241,10 @@ impl JitNames {
                 Ok(FoundCode { symbolized: from_runtime(method), exists_from_ns, is_certain })
             }
             (None, Some(found)) => found,
-            (None, None) if is_unloaded => Err(Reason::JitCodeUnloaded),
             (None, None) => match self.memory_lookup(address, time_ns) {
-                Some(found) => found.map(from_memory),
+                Some(Ok(found)) => Ok(from_memory(found)),
+                Some(Err(_)) | None if is_unloaded => Err(Reason::JitCodeUnloaded),
+                Some(Err(reason)) => Err(reason),
                 None => Err(self.reason()),
             },
         }
@@ -290,9 +300,24 @@ impl JitNames {
         self.method_memory.as_mut().filter(|_| self.language == Some(LanguageRuntime::Dotnet))
     }
 
-    /// Whether the runtime reports no methods.
+    /// Whether names come from the memory of the process: also beside events that are requested late, which lack the names of code
+    /// that was freed before.
     pub(crate) fn needs_method_memory(&self) -> bool {
-        !self.runtime.as_ref().is_some_and(RuntimeNames::reports_methods)
+        self.event_requests == MethodEventRequests::WhereMemoryLacks
+            || !self.runtime.as_ref().is_some_and(RuntimeNames::reports_methods)
+    }
+
+    /// Whether the runtime is to be asked for the events of its methods.
+    fn needs_method_events(&self) -> bool {
+        match self.event_requests {
+            MethodEventRequests::Never => false,
+            MethodEventRequests::Always => true,
+            MethodEventRequests::WhereMemoryLacks => {
+                let memory = self.method_memory.as_ref();
+                let memory = memory.filter(|_| self.language == Some(LanguageRuntime::Dotnet));
+                memory.is_none_or(|memory| memory.lack().is_some())
+            }
+        }
     }
 
     /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code

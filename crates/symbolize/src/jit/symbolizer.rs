@@ -54,11 +54,12 @@ impl Symbolizer {
             }
         }
         self.find_ancestors(processes);
+        let deadline = Instant::now() + MAX_POLL_TIME;
+        // What the memory lacks decides which runtimes are asked.
+        self.read_method_memory(processes, MAX_JIT_BYTES, deadline);
         let mut all: Vec<_> = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut()).collect();
         tenant_limits::start_listeners(&mut all);
-        let deadline = Instant::now() + MAX_POLL_TIME;
         tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, deadline);
-        self.read_method_memory(processes, MAX_JIT_BYTES, deadline);
     }
 
     /// The call frame information of the JIT code of processes, where it has changed since the last call: that of all
@@ -69,8 +70,10 @@ impl Symbolizer {
         self.jit.iter_mut().filter_map(changed).collect()
     }
 
-    /// Reads what the runtimes of the targets wrote, and the method events that were received of them.
+    /// Reads what the runtimes of the targets wrote and what is in their memory, and the method events that were received of them.
     pub fn read_received_methods(&mut self, processes: &ProcessTable, now_ns: u64) -> RequestedMethods {
+        let deadline = Instant::now() + REPORT_TIMEOUT;
+        self.read_all_method_memory(processes, MAX_JIT_BYTES, deadline);
         self.poll_jit(processes, now_ns);
         let deadline = Instant::now() + REPORT_TIMEOUT;
         self.runtimes_mut().for_each(|runtime| runtime.request_report(ReportScope::Received, deadline));

@@ -20,7 +20,7 @@ const MAX_LISTENERS: usize = 128;
 pub(super) fn start_listeners(all: &mut [&mut JitNames]) {
     let mut shares = TenantShares::new(MAX_LISTENERS);
     all.iter().filter(|names| names.is_listening()).for_each(|names| shares.spend(names.tenant(), 1));
-    for names in all.iter_mut().filter(|names| names.root.is_some()) {
+    for names in all.iter_mut().filter(|names| names.root.is_some() && names.needs_method_events()) {
         let tenant = names.tenant();
         let Some(runtime) = &mut names.runtime else { continue };
         runtime.advance_perf_map();

@@ -13,12 +13,15 @@ pub(super) struct FoundMethods {
     by_start: BTreeMap<u64, Vec<FoundMethod>>,
     methods: usize,
     name_bytes: usize,
-    /// Begins and ends of the reads that found code which can be freed, `CLOCK_MONOTONIC` nanoseconds.
-    read_times_ns: Vec<u64>,
-    /// The number of read times that were retired.
-    retired_read_times: usize,
+    /// The times at which the name at some address changes, in order: those of code that can be freed (`CLOCK_MONOTONIC`
+    /// nanoseconds).
+    changes_ns: Vec<u64>,
+    /// The number of these times that were retired.
+    retired_changes: usize,
     /// Whether the current read found or missed code that can be freed.
     found_freeable: bool,
+    /// Whether a read has missed or replaced code that an earlier read had found.
+    pub(super) has_freed: bool,
     /// Whether methods are missing because there are too many.
     pub(super) is_truncated: bool,
 }
@@ -48,6 +51,8 @@ pub(crate) struct FoundMethod {
     last_ns: u64,
     /// Whether the last read found it.
     is_current: bool,
+    /// Whether it has been sampled: the others are those that exist when the first read lists what can be freed.
+    is_sampled: bool,
 }
 
 impl FoundMethod {
@@ -69,6 +74,7 @@ impl FoundMethods {
             && (known.end, &known.name, known.can_be_freed) == (end, &name, can_be_freed)
         {
             known.last_ns = read_ns.start;
+            known.is_sampled |= start != address;
             return;
         }
         if self.methods >= MAX_METHODS {
@@ -76,6 +82,7 @@ impl FoundMethods {
             return;
         }
         if let Some(replaced) = at_start.last_mut() {
+            self.has_freed |= replaced.is_current;
             replaced.is_current = false;
         }
         self.methods += 1;
@@ -89,23 +96,49 @@ impl FoundMethods {
             first_ns,
             last_ns,
             is_current: true,
+            is_sampled: start != address,
         });
+    }
+
+    /// Notes that the method that starts at an address has been sampled.
+    pub(super) fn mark_sampled(&mut self, start: u64) {
+        if let Some(method) = self.by_start.get_mut(&start).and_then(|at_start| at_start.last_mut()) {
+            method.is_sampled = true;
+        }
     }
 
     /// Notes that a read has not found the method that starts at an address.
     pub(super) fn close(&mut self, start: u64) {
         let latest = self.by_start.get_mut(&start).and_then(|at_start| at_start.last_mut());
         if let Some(method) = latest.filter(|method| method.can_be_freed) {
+            self.has_freed |= method.is_current;
             method.is_current = false;
             self.found_freeable = true;
         }
     }
 
-    /// Ends a read between two times.
-    pub(super) fn end_read(&mut self, read_ns: &Range<u64>) {
+    /// Ends a read.
+    pub(super) fn end_read(&mut self) {
         if std::mem::take(&mut self.found_freeable) {
-            self.read_times_ns.extend([read_ns.start, read_ns.end]);
+            self.changes_ns = self.find_changes();
         }
+    }
+
+    fn find_changes(&self) -> Vec<u64> {
+        let freeable = self.by_start.values().flatten().filter(|method| method.can_be_freed);
+        let mut changes: Vec<_> = freeable.flat_map(|method| [method.first_ns, method.last_ns]).collect();
+        changes.sort_unstable();
+        changes.dedup();
+        changes
+    }
+
+    /// The starts of sampled code that can be freed and that no read has found since a time.
+    pub(super) fn found_before(&self, time_ns: u64) -> impl Iterator<Item = u64> {
+        self.by_start.iter().filter_map(move |(start, at_start)| {
+            let latest = at_start.last()?;
+            let is_due = latest.is_current && latest.can_be_freed && latest.last_ns < time_ns;
+            (is_due && latest.is_sampled).then_some(*start)
+        })
     }
 
     /// The start of the method at an address, as the last read found it, and whether it can be freed.
@@ -125,10 +158,13 @@ impl FoundMethods {
         Some(method.ok_or(Reason::JitCodeUnloaded))
     }
 
-    /// Identifies the period between two begins or ends of reads that found code which can be freed.
+    /// Identifies the period between two changes of names.
     pub(super) fn epoch(&self, time_ns: u64) -> u32 {
-        let earlier = self.read_times_ns.partition_point(|read_ns| *read_ns <= time_ns);
-        u32::try_from(self.retired_read_times + earlier).unwrap_or(u32::MAX)
+        u32::try_from(self.retired_changes + self.changes_until(time_ns)).unwrap_or(u32::MAX)
+    }
+
+    fn changes_until(&self, time_ns: u64) -> usize {
+        self.changes_ns.partition_point(|change_ns| *change_ns <= time_ns)
     }
 
     /// Retires code that was freed before a time.
@@ -142,14 +178,16 @@ impl FoundMethods {
         });
         (self.methods, self.name_bytes) = (methods, name_bytes);
         self.is_truncated = false;
-        let retired = self.read_times_ns.partition_point(|read_ns| *read_ns <= before_ns);
-        self.retired_read_times += self.read_times_ns.drain(..retired).len();
+        let known = self.changes_until(before_ns);
+        self.changes_ns = self.find_changes();
+        // The later periods keep their numbers.
+        self.retired_changes += known.saturating_sub(self.changes_until(before_ns));
     }
 
     /// An estimate, with a third of each node of the tree empty.
     pub(super) fn memory_bytes(&self) -> usize {
         let per_method = size_of::<FoundMethod>() + size_of::<(u64, Vec<FoundMethod>)>() * 3 / 2;
-        self.methods * per_method + self.name_bytes + self.read_times_ns.capacity() * size_of::<u64>()
+        self.methods * per_method + self.name_bytes + self.changes_ns.capacity() * size_of::<u64>()
     }
 }
 
@@ -171,7 +209,7 @@ mod tests {
             Some(method) => methods.add(address, method.clone(), &read_ns),
             None => methods.close(address),
         }
-        methods.end_read(&read_ns);
+        methods.end_read();
     }
 
     #[test]
@@ -241,6 +279,6 @@ mod tests {
         assert_eq!(methods.methods, 100);
         methods.retire_freed(u64::MAX);
         assert_eq!((methods.methods, methods.name_bytes), (10, 90));
-        assert!(methods.read_times_ns.is_empty());
+        assert_eq!(methods.changes_ns.len(), 10);
     }
 }

@@ -1,11 +1,15 @@
-//! Names the JIT code of .NET runtimes that report no methods, from the memory of their process (data contracts), and finds locks
-//! there.
+//! Names the JIT code of .NET runtimes from the memory of their process (data contracts), and finds locks there.
 //!
 //! The runtime does nothing for it: it needs no diagnostics socket. Addresses are noted when they are sampled, and looked up at
-//! the next poll, a tenth of a second later. The runtime frees code of dynamic methods and of unloaded assemblies, and uses its
-//! memory again: such code has a name only between two polls that found the same method.
+//! the next poll, a tenth of a second later, and at the end of a profile. The runtime frees code of dynamic methods and of
+//! unloaded assemblies, and uses its memory again: such code has a name only between two polls that found the same method. It is
+//! looked up again each second, and at the end of a profile. The first poll looks up all such code, sampled or not: dynamic methods
+//! that stay have their names from then on.
+//!
+//! What the memory lacks ([`MemoryLack`]) is a reason to request the events of the runtime.
 
 mod found_methods;
+mod lack;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
 #[cfg(not(feature = "dotnet-memory"))]
@@ -23,10 +27,10 @@ use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, Process};
 use profiler_profile::Reason;
 
-pub(crate) use self::found_methods::FoundMethod;
+pub(crate) use self::{found_methods::FoundMethod, lack::MemoryLack};
 use self::{
     found_methods::{FoundMethods, ReadMethod},
-    runtime_reader::RuntimeReader,
+    runtime_reader::{ReadFailure, RuntimeReader},
 };
 use crate::{
     attempts::Attempts,
@@ -43,17 +47,32 @@ const MAX_UNNAMED: usize = 16 << 10;
 /// Time for the lookups of one process in one poll. The rest is looked up in the next one.
 const MAX_READ_TIME: Duration = Duration::from_millis(50);
 
+/// Methods whose code can be freed that are looked up in the first polls. Web servers have a hundred.
+const MAX_LISTED: usize = 1 << 10;
+
+/// Code that can be freed is looked up again after this time.
+const MAX_UNVERIFIED_NS: u64 = 1_000_000_000;
+
 /// The methods of one process that were found in its memory.
 #[derive(Debug, Default)]
 pub(crate) struct MethodMemory {
+    pid: u32,
     reader: RuntimeReader,
     /// The searches for the runtime among the mapped files.
     attempts: Attempts,
     /// Sampled addresses that the next poll looks up.
     noted: HashSet<u64>,
     methods: FoundMethods,
+    /// The starts of the code that could be freed at the first poll.
+    listed: HashSet<u64>,
     /// Addresses without a method when they were last looked up.
     unnamed: HashMap<u64, Unnamed>,
+    /// Addresses in memory that the runtime does not list as code, which may be stubs.
+    unlisted: Vec<u64>,
+    /// What the memory lacks.
+    lack: Option<MemoryLack>,
+    /// Whether the process had ended before the noted addresses were looked up.
+    has_ended: bool,
     pub(crate) lock_readings: LockReadings,
 }
 
@@ -63,6 +82,8 @@ struct Found {
     code: Vec<(u64, Result<ReadMethod, Unnamed>)>,
     /// The addresses for which there was no time.
     left: Vec<u64>,
+    /// In the first read, the starts of the code that can be freed; none if there is too much.
+    freeable: Option<Option<Vec<u64>>>,
 }
 
 /// Why an address has no method.
@@ -80,12 +101,20 @@ enum Unnamed {
 }
 
 impl MethodMemory {
+    /// The methods of the process with this id, of which nothing has been read.
+    pub(crate) fn new(pid: u32) -> Self {
+        Self { pid, ..Self::default() }
+    }
+
     /// Has the next poll look up the method at an address, unless it is known and stays there.
     pub(crate) fn note(&mut self, address: u64) {
         let address = match self.methods.current(address) {
             Some((_, can_be_freed)) if !can_be_freed => return,
             // Once for all addresses of the method.
-            Some((start, _)) => start,
+            Some((start, _)) => {
+                self.methods.mark_sampled(start);
+                start
+            }
             None => address,
         };
         let is_stub = self.unnamed.get(&address) == Some(&Unnamed::Stub);
@@ -94,9 +123,32 @@ impl MethodMemory {
         }
     }
 
-    /// Forgets the noted addresses: the runtime reports its methods.
+    /// Forgets the noted addresses: the runtime reports its methods, or cannot be read.
     fn discard_noted(&mut self) {
         self.noted.clear();
+    }
+
+    /// Has the next poll look up again what can be freed and was not looked up since a time.
+    fn note_found_before(&mut self, time_ns: u64) {
+        let left = MAX_NOTED.saturating_sub(self.noted.len());
+        self.noted.extend(self.methods.found_before(time_ns).take(left));
+    }
+
+    /// Whether the next poll looks up an address.
+    pub(crate) fn has_noted(&self) -> bool {
+        !self.noted.is_empty() && !self.has_ended
+    }
+
+    /// What the memory lacks, so that names need the events of the runtime.
+    pub(crate) fn lack(&self) -> Option<MemoryLack> {
+        self.lack
+    }
+
+    fn set_lack(&mut self, lack: MemoryLack) {
+        if self.lack.is_none() {
+            log::info!("names of process {} need the events of its runtime: {lack}", self.pid);
+            self.lack = Some(lack);
+        }
     }
 
     /// Looks up the noted addresses, until the names take `max_bytes` of memory.
@@ -107,12 +159,34 @@ impl MethodMemory {
         }
         let addresses: Vec<u64> = self.noted.drain().collect();
         let began_ns = monotonic_ns();
-        let found = self.reader.find_all(proc, process, addresses, MAX_READ_TIME);
-        let read_ns = began_ns..monotonic_ns();
-        for (address, code) in found.code {
-            self.add(address, code, &read_ns);
+        match self.reader.find_all(proc, process, addresses.clone(), MAX_READ_TIME) {
+            Ok(found) => self.add_all(found, &(began_ns..monotonic_ns())),
+            Err(ReadFailure::ProcessEnded) => {
+                self.has_ended = true;
+                self.noted.extend(addresses);
+            }
+            Err(ReadFailure::NotReadable) => self.set_lack(MemoryLack::Permission),
+            Err(ReadFailure::NotDescribed) => self.set_lack(MemoryLack::Description),
         }
-        self.methods.end_read(&read_ns);
+    }
+
+    /// Adds what a read between two times found.
+    fn add_all(&mut self, found: Found, read_ns: &Range<u64>) {
+        match found.freeable {
+            Some(Some(listed)) if listed.len() <= MAX_LISTED => {
+                self.noted.extend(&listed);
+                self.listed = listed.into_iter().collect();
+            }
+            Some(_) => self.set_lack(MemoryLack::DynamicMethods),
+            None => {}
+        }
+        for (address, code) in found.code {
+            self.add(address, code, read_ns);
+        }
+        self.methods.end_read();
+        if self.methods.has_freed {
+            self.set_lack(MemoryLack::FreedCode);
+        }
         self.noted.extend(found.left);
     }
 
@@ -121,11 +195,21 @@ impl MethodMemory {
         let unnamed = match code {
             Ok(method) => {
                 self.unnamed.remove(&address);
+                if method.can_be_freed && !self.listed.contains(&method.start) {
+                    self.set_lack(MemoryLack::DynamicMethods);
+                }
                 return self.methods.add(address, method, read_ns);
             }
             Err(unnamed) => unnamed,
         };
         self.methods.close(address);
+        let is_new = self.unnamed.get(&address) != Some(&unnamed);
+        match unnamed {
+            Unnamed::Freed => self.set_lack(MemoryLack::FreedCode),
+            Unnamed::NoName => self.set_lack(MemoryLack::MethodName),
+            Unnamed::NotListed if is_new && self.unlisted.len() < MAX_UNNAMED => self.unlisted.push(address),
+            Unnamed::NotListed | Unnamed::Stub => {}
+        }
         if self.unnamed.len() < MAX_UNNAMED {
             self.unnamed.insert(address, unnamed);
         }
@@ -145,11 +229,24 @@ impl MethodMemory {
     /// The method whose code was at `address` at `time_ns`, or why it is not known. `None` where no method was found.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<Result<&FoundMethod, Reason>> {
         let found = self.methods.lookup(address, time_ns);
-        found.or_else(|| match self.unnamed.get(&address)? {
-            Unnamed::Freed => Some(Err(Reason::JitCodeUnloaded)),
-            Unnamed::NoName => Some(Err(Reason::NoJitEntry)),
-            Unnamed::Stub | Unnamed::NotListed => None,
+        found.or_else(|| match self.unnamed.get(&address) {
+            Some(Unnamed::Freed) => Some(Err(Reason::JitCodeUnloaded)),
+            Some(Unnamed::NoName) => Some(Err(Reason::NoJitEntry)),
+            Some(Unnamed::Stub | Unnamed::NotListed) => None,
+            None => (self.has_ended && self.noted.contains(&address)).then_some(Err(Reason::ProcessGone)),
         })
+    }
+
+    /// Whether two addresses are in two codes of one method that stay.
+    pub(crate) fn has_two_codes(&self, one: u64, other: u64, time_ns: u64) -> bool {
+        let current = |address| self.methods.current(address).filter(|(_, can_be_freed)| !can_be_freed);
+        let name = |address| Some(&self.methods.lookup(address, time_ns)?.ok()?.name);
+        match (current(one), current(other)) {
+            (Some((one_start, _)), Some((other_start, _))) => {
+                one_start != other_start && name(one) == name(other)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the runtime has a stub at an address.
@@ -176,6 +273,119 @@ impl MethodMemory {
     pub(crate) fn memory_bytes(&self) -> usize {
         let noted = self.noted.capacity() * size_of::<u64>();
         let unnamed = self.unnamed.capacity() * size_of::<(u64, Unnamed)>();
-        noted + unnamed + self.methods.memory_bytes() + self.reader.memory_bytes()
+        let unlisted = self.unlisted.capacity() * size_of::<u64>();
+        let listed = self.listed.capacity() * size_of::<u64>();
+        noted + unnamed + unlisted + listed + self.methods.memory_bytes() + self.reader.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ_NS: Range<u64> = 100..110;
+
+    fn method(start: u64, can_be_freed: bool) -> ReadMethod {
+        ReadMethod { start, end: start + 0x100, name: "A.B()".into(), is_precompiled: false, can_be_freed }
+    }
+
+    /// What is lacking after reads that found this at one address, one after the other.
+    fn lack_after(reads: impl IntoIterator<Item = Result<ReadMethod, Unnamed>>) -> Option<MemoryLack> {
+        let mut memory = MethodMemory::default();
+        for (read, code) in (0..).zip(reads) {
+            let read_ns = 100 * read + 100..100 * read + 110;
+            let freeable = (read == 0).then(|| Some(vec![0x1000]));
+            memory.add_all(Found { code: vec![(0x1000, code)], freeable, ..Found::default() }, &read_ns);
+        }
+        memory.lack()
+    }
+
+    #[test]
+    fn memory_lacks_the_methods_that_are_compiled_later_and_can_be_freed() {
+        let lack = |listed: Option<Vec<u64>>| {
+            let mut memory = MethodMemory::default();
+            let code = vec![(0x1010, Ok(method(0x1000, true)))];
+            memory.add_all(Found { code, freeable: Some(listed), ..Found::default() }, &READ_NS);
+            memory.lack()
+        };
+        assert_eq!(lack(Some(vec![0x1000, 0x2000])), None);
+        let lacking = Some(MemoryLack::DynamicMethods);
+        assert_eq!(lack(Some(vec![0x2000])), lacking);
+        assert_eq!(lack(None), lacking, "the list is incomplete");
+        assert_eq!(lack(Some((0..=MAX_LISTED as u64).collect())), lacking, "too many");
+    }
+
+    #[test]
+    fn a_method_that_was_listed_has_its_name_from_its_first_sample_on() {
+        let mut memory = MethodMemory::default();
+        let start = || Ok(method(0x1000, true));
+        let found =
+            Found { code: vec![(0x1000, start())], freeable: Some(Some(vec![0x1000])), ..Found::default() };
+        memory.add_all(found, &READ_NS);
+        memory.noted.clear();
+        memory.note_found_before(u64::MAX);
+        assert!(!memory.has_noted(), "it has not been sampled");
+        memory.note(0x1010);
+        assert_eq!(memory.noted, [0x1000].into());
+        memory.add_all(Found { code: vec![(0x1000, start())], ..Found::default() }, &(900..910));
+        let found = memory.lookup(0x1010, 500).and_then(Result::ok);
+        assert_eq!(found.map(|method| &*method.name), Some("A.B()"));
+    }
+
+    #[test]
+    fn memory_lacks_code_that_was_freed() {
+        let freeable = || Ok(method(0x1000, true));
+        let other = || Ok(ReadMethod { name: "other".into(), ..method(0x1000, true) });
+        assert_eq!(lack_after([Ok(method(0x1000, false)), Ok(method(0x1000, false))]), None);
+        assert_eq!(lack_after([freeable(), freeable(), freeable()]), None, "it stays");
+        for freed in [other(), Err(Unnamed::Freed), Err(Unnamed::Stub)] {
+            assert_eq!(lack_after([freeable(), freed.clone()]), Some(MemoryLack::FreedCode), "{freed:?}");
+        }
+        assert_eq!(lack_after([Err(Unnamed::Freed)]), Some(MemoryLack::FreedCode));
+        assert_eq!(lack_after([Err(Unnamed::NoName)]), Some(MemoryLack::MethodName));
+        assert_eq!(lack_after([Err(Unnamed::Stub), Err(Unnamed::NotListed)]), None);
+    }
+
+    #[test]
+    fn code_that_is_not_listed_is_checked_once() {
+        let mut memory = MethodMemory::default();
+        for _ in 0..3 {
+            memory.add(0x1000, Err(Unnamed::NotListed), &READ_NS);
+        }
+        assert_eq!(memory.unlisted, [0x1000]);
+    }
+
+    #[test]
+    fn code_that_can_be_freed_is_looked_up_again() {
+        let mut memory = MethodMemory::default();
+        memory.add(0x1010, Ok(method(0x1000, true)), &READ_NS);
+        memory.add(0x2010, Ok(method(0x2000, false)), &READ_NS);
+        memory.note_found_before(READ_NS.end);
+        assert!(!memory.has_noted());
+        memory.note_found_before(READ_NS.end + 1);
+        assert_eq!(memory.noted, [0x1000].into());
+    }
+
+    #[test]
+    fn an_address_of_a_process_that_has_ended_has_the_reason() {
+        let mut memory = MethodMemory::default();
+        memory.note(0x1000);
+        assert_eq!((memory.has_noted(), memory.lookup(0x1000, 7)), (true, None));
+        memory.has_ended = true;
+        assert_eq!(memory.lookup(0x1000, 7), Some(Err(Reason::ProcessGone)));
+        assert_eq!((memory.has_noted(), memory.lookup(0x2000, 7)), (false, None));
+    }
+
+    #[test]
+    fn a_method_has_two_codes_where_both_have_its_name() {
+        let mut memory = MethodMemory::default();
+        let other = ReadMethod { name: "C.D()".into(), ..method(0x3000, false) };
+        for method in [method(0x1000, false), method(0x2000, false), other, method(0x4000, true)] {
+            memory.add(method.start, Ok(method), &READ_NS);
+        }
+        assert!(memory.has_two_codes(0x1010, 0x2010, 7));
+        for other in [0x1020, 0x3010, 0x4010, 0x5000] {
+            assert!(!memory.has_two_codes(0x1010, other, 7), "{other:#x}");
+        }
     }
 }

@@ -7,6 +7,14 @@ use profiler_processes::{ProcFs, Process};
 use super::Found;
 use crate::{locks::AwaitedLock, modules::Modules};
 
+/// Why no address was looked up.
+#[expect(dead_code)]
+pub(super) enum ReadFailure {
+    ProcessEnded,
+    NotReadable,
+    NotDescribed,
+}
+
 /// No runtime is found.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeReader;
@@ -22,8 +30,14 @@ impl RuntimeReader {
         false
     }
 
-    pub(super) fn find_all(&mut self, _: &ProcFs, _: &Process, _: Vec<u64>, _: Duration) -> Found {
-        Found::default()
+    pub(super) fn find_all(
+        &mut self,
+        _: &ProcFs,
+        _: &Process,
+        _: Vec<u64>,
+        _: Duration,
+    ) -> Result<Found, ReadFailure> {
+        Err(ReadFailure::NotDescribed)
     }
 
     pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> Vec<AwaitedLock> {

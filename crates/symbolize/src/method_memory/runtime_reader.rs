@@ -19,6 +19,7 @@ use profiler_dotnet_runtime::{
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{ProcFs, Process};
+use rustix::io::Errno;
 
 use super::{Found, Unnamed, found_methods::ReadMethod};
 use crate::{
@@ -47,7 +48,31 @@ pub(super) enum RuntimeReader {
 #[derive(Debug)]
 pub(super) struct OpenedRuntime {
     runtime: DotNetRuntime,
+    /// The address of its description.
+    descriptor: u64,
+    /// Whether the code that can be freed was listed.
+    has_listed: bool,
     memory: Arc<ProcessMemory>,
+}
+
+/// Why no address was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadFailure {
+    /// The process has ended.
+    ProcessEnded,
+    /// The memory cannot be read.
+    NotReadable,
+    /// The data structures are unknown.
+    NotDescribed,
+}
+
+impl ReadFailure {
+    /// Classifies an error of opening or reading the memory.
+    fn of(error: &io::Error) -> Self {
+        let has_ended = error.kind() == io::ErrorKind::NotFound
+            || error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
+        if has_ended { Self::ProcessEnded } else { Self::NotReadable }
+    }
 }
 
 /// The memory of a process. Its file is open during the lookups of a poll.
@@ -102,14 +127,14 @@ impl RuntimeReader {
         process: &Process,
         addresses: Vec<u64>,
         max_time: Duration,
-    ) -> Found {
+    ) -> Result<Found, ReadFailure> {
         let deadline = Instant::now() + max_time;
-        self.read(proc, process, move |opened| opened.find_all(addresses, deadline)).unwrap_or_default()
+        self.read(proc, process, move |opened| opened.find_all(addresses, deadline))
     }
 
     /// Finds the locks that threads wait for.
     pub(super) fn find_locks(&mut self, proc: &ProcFs, process: &Process) -> Vec<AwaitedLock> {
-        self.read(proc, process, |opened| opened.find_locks()).unwrap_or_default()
+        self.read(proc, process, |opened| Ok(opened.find_locks())).unwrap_or_default()
     }
 
     /// Reads the memory of the process, which can make a read block: then no more is read.
@@ -117,15 +142,12 @@ impl RuntimeReader {
         &mut self,
         proc: &ProcFs,
         process: &Process,
-        read: impl FnOnce(&mut OpenedRuntime) -> T + Send + 'static,
-    ) -> Option<T> {
-        let file = match proc.open_memory(process) {
-            Ok(file) => file,
-            Err(error) => {
-                log::debug!("the memory of process {} cannot be read: {error}", process.pid);
-                return None;
-            }
-        };
+        read: impl FnOnce(&mut OpenedRuntime) -> Result<T, ReadFailure> + Send + 'static,
+    ) -> Result<T, ReadFailure> {
+        let file = proc.open_memory(process).map_err(|error| {
+            log::debug!("the memory of process {} cannot be read: {error}", process.pid);
+            ReadFailure::of(&error)
+        })?;
         let reader = std::mem::replace(self, Self::Unusable);
         let open_and_read = move || {
             let mut opened = reader.open(file).map_err(io::Error::other)?;
@@ -139,11 +161,11 @@ impl RuntimeReader {
         match profiler_blocking::run(Object::process(process.pid), open_and_read) {
             Ok((opened, found)) => {
                 *self = opened.map_or(Self::Unusable, Self::Opened);
-                found
+                found.unwrap_or(Err(ReadFailure::NotDescribed))
             }
             Err(error) => {
                 log::info!("the runtime of process {} is not read from memory: {error}", process.pid);
-                None
+                Err(ReadFailure::NotDescribed)
             }
         }
     }
@@ -155,7 +177,8 @@ impl RuntimeReader {
                 memory.set(Some(file));
                 let shared = Arc::clone(&memory) as Arc<dyn Memory>;
                 let runtime = DotNetRuntime::open(shared, symbols, ReadLimits::default(), &budget)?;
-                Ok(Some(Box::new(OpenedRuntime { runtime, memory })))
+                let descriptor = symbols.descriptor.0;
+                Ok(Some(Box::new(OpenedRuntime { runtime, descriptor, has_listed: false, memory })))
             }
             Self::Opened(opened) => {
                 opened.memory.set(Some(file));
@@ -175,8 +198,11 @@ impl RuntimeReader {
 }
 
 impl OpenedRuntime {
-    fn find_all(&mut self, addresses: Vec<u64>, deadline: Instant) -> Found {
+    fn find_all(&mut self, addresses: Vec<u64>, deadline: Instant) -> Result<Found, ReadFailure> {
         let mut found = Found::default();
+        if !std::mem::replace(&mut self.has_listed, true) {
+            found.freeable = Some(self.list_freeable());
+        }
         let mut addresses = addresses.into_iter();
         for address in addresses.by_ref() {
             let code = self.runtime.find(RuntimeAddress(address), &NoFiles);
@@ -186,7 +212,21 @@ impl OpenedRuntime {
             }
         }
         found.left = addresses.collect();
-        found
+        // The memory of a process that has ended meanwhile is empty, as that of code which was freed.
+        let may_have_ended = found.code.iter().any(|(_, code)| matches!(code, Err(Unnamed::Freed)));
+        if may_have_ended && self.memory.read(self.descriptor, &mut [0]).is_err() {
+            return Err(ReadFailure::ProcessEnded);
+        }
+        Ok(found)
+    }
+
+    /// The code that can be freed; `None` if it is not all.
+    fn list_freeable(&mut self) -> Option<Vec<u64>> {
+        let listed = self.runtime.freeable_code();
+        let listed =
+            listed.inspect_err(|error| log::debug!("dynamic methods are not listed: {error}")).ok()?;
+        log::debug!("listed {} dynamic methods with {:?}", listed.entries.len(), self.runtime.last_cost());
+        listed.is_complete.then(|| listed.entries.into_iter().map(|start| start.0).collect())
     }
 
     fn find_locks(&mut self) -> Vec<AwaitedLock> {

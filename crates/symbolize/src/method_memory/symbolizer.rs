@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use profiler_addresses::RuntimeAddress;
 use profiler_processes::{ProcFs, Process, ProcessTable};
 
-use super::MethodMemory;
+use super::{MAX_UNVERIFIED_NS, MemoryLack, MethodMemory};
 use crate::{
     Symbolizer,
+    diagnostics::monotonic_ns,
     jit::{JitNames, tenant_limits},
     modules::Modules,
 };
@@ -14,7 +16,7 @@ use crate::{
 impl Symbolizer {
     /// Whether the methods of a process can be read from its memory.
     pub(crate) fn has_method_memory(&mut self, process: &Process) -> bool {
-        let mut memory = MethodMemory::default();
+        let mut memory = MethodMemory::new(process.pid);
         memory.find_runtime(&mut self.modules, process);
         memory.reader.is_usable() && {
             memory.read(&self.proc, process, usize::MAX);
@@ -22,12 +24,44 @@ impl Symbolizer {
         }
     }
 
-    /// Looks up the noted addresses of the processes whose runtimes report no methods, until the deadline.
+    /// Looks up the noted addresses of the processes whose names come from memory, until the deadline.
     pub(crate) fn read_method_memory(
         &mut self,
         processes: &ProcessTable,
         max_bytes: usize,
         deadline: Instant,
+    ) {
+        let verified_ns = monotonic_ns().saturating_sub(MAX_UNVERIFIED_NS);
+        self.read_noted(processes, max_bytes, deadline, verified_ns);
+    }
+
+    /// Looks up all noted addresses, and again what can be freed, before a profile is taken.
+    pub(crate) fn read_all_method_memory(
+        &mut self,
+        processes: &ProcessTable,
+        max_bytes: usize,
+        deadline: Instant,
+    ) {
+        let now_ns = monotonic_ns();
+        loop {
+            self.read_noted(processes, max_bytes, deadline, now_ns);
+            let has_noted = |names: &JitNames| {
+                names.needs_method_memory()
+                    && names.method_memory.as_ref().is_some_and(MethodMemory::has_noted)
+            };
+            if Instant::now() >= deadline || !self.jit.values().any(has_noted) {
+                return;
+            }
+        }
+    }
+
+    /// Looks up the noted addresses, and what can be freed and was not looked up since a time.
+    fn read_noted(
+        &mut self,
+        processes: &ProcessTable,
+        max_bytes: usize,
+        deadline: Instant,
+        verified_ns: u64,
     ) {
         let mut awaited: Vec<(&Process, &mut JitNames)> = Vec::new();
         for (key, names) in &mut self.jit {
@@ -37,15 +71,40 @@ impl Symbolizer {
                 memory.discard_noted();
                 continue;
             }
-            let Some(process) = processes.get(*key).filter(|_| !memory.noted.is_empty()) else { continue };
+            memory.note_found_before(verified_ns);
+            let Some(process) = processes.get(*key).filter(|_| memory.has_noted()) else { continue };
             memory.find_runtime(&mut self.modules, process);
             if memory.reader.is_usable() {
                 awaited.push((process, names));
             } else {
                 memory.discard_noted();
+                memory.set_lack(MemoryLack::Description);
             }
         }
         tenant_limits::read_method_memory(&self.proc, awaited, max_bytes, deadline);
+        self.check_unlisted_code(processes);
+    }
+
+    /// Checks whether code that the runtimes do not list is a stub. Else it may have been that of a method.
+    fn check_unlisted_code(&mut self, processes: &ProcessTable) {
+        let unlisted: Vec<_> = self
+            .jit
+            .iter_mut()
+            .filter_map(|(key, names)| {
+                Some((*key, std::mem::take(&mut names.method_memory.as_mut()?.unlisted)))
+            })
+            .filter(|(_, addresses)| !addresses.is_empty())
+            .collect();
+        let now_ns = monotonic_ns();
+        for (key, addresses) in unlisted {
+            let Some(process) = processes.get(key) else { continue };
+            let is_unknown = |address: u64| !self.is_known_stub(process, RuntimeAddress(address), now_ns);
+            if addresses.into_iter().any(is_unknown)
+                && let Some(memory) = self.jit.get_mut(&key).and_then(|names| names.method_memory.as_mut())
+            {
+                memory.set_lack(MemoryLack::UnknownCode);
+            }
+        }
     }
 }
 

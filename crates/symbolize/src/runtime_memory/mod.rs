@@ -120,6 +120,22 @@ impl Symbolizer {
         let name = memory.stub_at(&self.proc, process, mapping, address).ok_or(Reason::RuntimeStub)?;
         Ok(Symbolized::new(SymbolSource::StubCode, format!("stub {name}")))
     }
+
+    /// Whether code is a stub of a known kind, or the write barrier. Nothing of it is kept: the runtime adds stubs to its page.
+    pub(super) fn is_known_stub(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> bool {
+        let Ok(mapping) = process.find_mapping(address, time_ns) else { return false };
+        let page = read_page(&self.proc, process, mapping, address.0 / PAGE_BYTES);
+        let is_stub = page.is_some_and(|(start, code)| {
+            let position = address.0.checked_sub(start.0).and_then(|position| usize::try_from(position).ok());
+            position.is_some_and(|position| stub_name(&code, position).is_some())
+        });
+        if is_stub {
+            return true;
+        }
+        let memory = self.runtime_memory.entry(process.key).or_default();
+        memory.find_helpers(&mut Search { modules: &mut self.modules, proc: &self.proc, process, time_ns });
+        memory.write_barrier_at(address).is_some()
+    }
 }
 
 impl RuntimeMemory {

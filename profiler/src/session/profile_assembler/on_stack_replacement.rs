@@ -4,6 +4,9 @@
 //! The new code runs on top of the frame of the old code. Its own frame begins with the return address of the call in which the old
 //! code asked for the replacement, so that the frame pointer leads to the old code first, as if that had called the new one. A call of
 //! a method enters its first instruction, never code that continues it: a recursive method has such a pair at each of its levels.
+//!
+//! Events say which code continues a method. Memory does not, but there the call in front of the return address leads to the function
+//! of the runtime that replaces code.
 
 use profiler_processes::Process;
 use profiler_symbolize::{CodeKey, Symbolizer};
@@ -25,7 +28,8 @@ impl ProfileAssembler {
         let is_by_frame_pointer = matches!(frame.found, FrameFound::ByFramePointer | FrameFound::ByGetStack);
         is_by_frame_pointer
             && matches!(code, CodeKey::Jit(..))
-            && self.replacements.contains(&callee)
-            && symbolizer.continues_method(callee, code, process, time_ns)
+            && ((self.replacements.contains(&callee)
+                && symbolizer.continues_method(callee, code, process, time_ns))
+                || symbolizer.continues_method_in_memory(callee, (code, frame.address), process, time_ns))
     }
 }

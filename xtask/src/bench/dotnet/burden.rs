@@ -32,6 +32,7 @@ pub(in crate::bench) struct Pair {
 /// Pairs for each burden.
 pub(super) struct Measured {
     profiler: Vec<Pair>,
+    by_events: Vec<Pair>,
     perf_map: Vec<Pair>,
 }
 
@@ -42,6 +43,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     let unburdened = || serve(plain.port, &PATHS, seconds);
     Ok(Measured {
         profiler: pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting, &[]))?,
+        by_events: pairs("profiled by events", setting, unburdened, || {
+            plain.serve_profiled(seconds, setting, &["--dotnet-names", "events"])
+        })?,
         perf_map: pairs("with a perf map", setting, unburdened, || serve(mapped.port, &PATHS, seconds))?,
     })
 }
@@ -110,6 +114,7 @@ impl Measured {
     pub(super) fn markdown(&self) -> String {
         let rows = [
             ("**profiler**, attaches and detaches, 99 Hz", &*self.profiler),
+            ("the same with `--dotnet-names events`", &*self.by_events),
             ("`DOTNET_PerfMapEnabled=1` from the start", &*self.perf_map),
         ];
         let table = table(&rows);

@@ -2,6 +2,7 @@
 
 pub(super) mod burden;
 mod cost;
+mod disturbance;
 mod load;
 mod names;
 mod on_cpu;
@@ -28,10 +29,13 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let on_cpu = on_cpu::measure(seconds, folder)?.report();
     let whole = whole::measure(setting.seconds(5), folder)?.markdown();
     let burden = burden::measure(setting)?.markdown();
+    let disturbance = disturbance::measure(setting)?.markdown();
     let cost = cost::measure(setting)?.report();
     let intro =
         format!("Measured on {}; costs are medians of {} runs in turns.", setting.machine, setting.runs);
-    let sections = [&names, &on_cpu.markdown, &whole, &burden, &cost.markdown].map(String::as_str).join("\n");
+    let sections = [&names, &on_cpu.markdown, &whole, &burden, &disturbance, &cost.markdown]
+        .map(String::as_str)
+        .join("\n");
     let exceeded_budgets = [on_cpu.exceeded_budgets, cost.exceeded_budgets].concat();
     Ok(Report { markdown: format!("{intro}\n\n{sections}\n{LEGEND}\n"), exceeded_budgets })
 }

@@ -93,7 +93,7 @@ fn named(program: Program, place: Place, seconds: u64, folder: &Path) -> Result<
 
 fn check(program: Program, has_jitdump: bool, seconds: u64, folder: &Path) -> Result<Checked> {
     let running = Running::start_mapped(program, MAP, folder)?;
-    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let sampled = sampled::sample_by_events(running.pid(), FREQUENCY_HZ, seconds)?;
     let jit = check_jit(&sampled, &Truth::of_perf_map(running.pid())?);
     drop(running);
     if !has_jitdump {

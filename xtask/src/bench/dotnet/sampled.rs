@@ -42,10 +42,20 @@ pub(super) fn build() -> Result<()> {
 
 /// Samples a process for this time.
 pub(super) fn sample(pid: u32, frequency_hz: u64, seconds: u64) -> Result<Sampled> {
+    run(pid, frequency_hz, seconds, &[])
+}
+
+/// The same with the names of the runtime's events, which take precedence over a perf map.
+pub(super) fn sample_by_events(pid: u32, frequency_hz: u64, seconds: u64) -> Result<Sampled> {
+    run(pid, frequency_hz, seconds, &["events"])
+}
+
+fn run(pid: u32, frequency_hz: u64, seconds: u64, names: &[&str]) -> Result<Sampled> {
     let program: PathBuf = project::root().join("target/release").join(PROGRAM);
     let mut command = shell::as_root(program);
-    let text =
-        shell::read(command.args([pid.into(), frequency_hz, seconds].map(|number| number.to_string())))?;
+    let text = shell::read(
+        command.args([pid.into(), frequency_hz, seconds].map(|number| number.to_string())).args(names),
+    )?;
     parse(&text).context("malformed stacks")
 }
 
