@@ -181,7 +181,7 @@ impl Symbolizer {
         let mapping = process.find_mapping(address, time_ns);
         let is_of_runtime = mapping.is_ok_and(|mapping| mapping.backing == Backing::DotnetJit);
         let stub = self.symbolize_stub(process, address, time_ns);
-        stub.map_err(|stub| if is_of_runtime { stub } else { reason })
+        stub.map_err(|stub| if is_of_runtime && reason != Reason::JitCodeUnloaded { stub } else { reason })
     }
 
     /// The JIT code of a process.

@@ -90,9 +90,10 @@ struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "dotnet-memory"), expect(dead_code))]
 enum Unnamed {
-    /// It is in a stub, whose memory never becomes that of a method.
+    /// It is in a stub of a known kind, whose memory never becomes that of a method.
     Stub,
-    /// The runtime does not list the memory as code: some stubs are in such memory.
+    /// The runtime does not list the memory as code, or as that of a stub of an unknown kind. Some stubs are in such memory, and
+    /// code that was freed was there.
     NotListed,
     /// Its method was gone, or its data structures changed while they were read.
     Freed,
@@ -231,6 +232,7 @@ impl MethodMemory {
         let found = self.methods.lookup(address, time_ns);
         found.or_else(|| match self.unnamed.get(&address) {
             Some(Unnamed::Freed) => Some(Err(Reason::JitCodeUnloaded)),
+            Some(Unnamed::NotListed) if self.may_free_code() => Some(Err(Reason::JitCodeUnloaded)),
             Some(Unnamed::NoName) => Some(Err(Reason::NoJitEntry)),
             Some(Unnamed::Stub | Unnamed::NotListed) => None,
             None => (self.has_ended && self.noted.contains(&address)).then_some(Err(Reason::ProcessGone)),
@@ -249,7 +251,12 @@ impl MethodMemory {
         }
     }
 
-    /// Whether the runtime has a stub at an address.
+    /// Whether the runtime has freed code, or has code that it frees sooner or later.
+    fn may_free_code(&self) -> bool {
+        matches!(self.lack, Some(MemoryLack::FreedCode | MemoryLack::DynamicMethods))
+    }
+
+    /// Whether the runtime may have a stub at an address.
     pub(crate) fn is_stub(&self, address: u64) -> bool {
         matches!(self.unnamed.get(&address), Some(Unnamed::Stub | Unnamed::NotListed))
     }
@@ -344,6 +351,19 @@ mod tests {
         assert_eq!(lack_after([Err(Unnamed::Freed)]), Some(MemoryLack::FreedCode));
         assert_eq!(lack_after([Err(Unnamed::NoName)]), Some(MemoryLack::MethodName));
         assert_eq!(lack_after([Err(Unnamed::Stub), Err(Unnamed::NotListed)]), None);
+    }
+
+    #[test]
+    fn code_that_is_not_listed_may_have_been_freed_where_the_runtime_frees_code() {
+        let mut memory = MethodMemory::default();
+        for (address, unnamed) in [(0x1000, Unnamed::Stub), (0x2000, Unnamed::NotListed)] {
+            memory.add(address, Err(unnamed), &READ_NS);
+        }
+        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, 7)), [None, None]);
+        memory.add(0x3000, Err(Unnamed::Freed), &READ_NS);
+        let freed = Some(Err(Reason::JitCodeUnloaded));
+        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, 7)), [None, freed]);
+        assert!(memory.is_stub(0x2000), "it may be one");
     }
 
     #[test]

@@ -269,8 +269,7 @@ fn method(code: RuntimeCode) -> Result<ReadMethod, Unnamed> {
 
 fn unnamed(error: LookupError) -> Unnamed {
     match error {
-        LookupError::UnknownStub => Unnamed::Stub,
-        LookupError::NoCode => Unnamed::NotListed,
+        LookupError::UnknownStub | LookupError::NoCode => Unnamed::NotListed,
         LookupError::NoMethod
         | LookupError::CodeChanged
         | LookupError::Malformed(_)

@@ -20,7 +20,7 @@ use super::{
         scenario::median,
         target::cpu_time,
     },
-    running::{Place, Program, Running},
+    running::{Program, Running},
 };
 
 /// `PerfMapEnabled` for the perf map alone. Its lines are the methods that the runtime compiles.
@@ -149,12 +149,12 @@ impl Measured {
             let without_ms = unprofiled.map_or(0.0, |other| other.median(|figures| figures.target_cpu_ms));
             let beyond_ms = row.median(|figures| figures.target_cpu_ms) - without_ms;
             let target_cpu = if row.has_constant_work { format!("{beyond_ms:+.0}") } else { "-".to_owned() };
-            let methods = number(row.median(|figures| figures.compiled_methods));
+            let methods = row.median(|figures| figures.compiled_methods);
             let cpu = number(row.median(|figures| figures.profiler_cpu_ms));
             let end = number(row.median(|figures| figures.end_ms));
             let Row { program, way, .. } = row;
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "| {program} | {way} | {methods} | {target_cpu} | {cpu} | {end} |");
+            let _ = writeln!(text, "| {program} | {way} | {methods:.0} | {target_cpu} | {cpu} | {end} |");
         }
         text
     }
