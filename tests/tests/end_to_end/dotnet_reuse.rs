@@ -50,7 +50,7 @@ fn count_frames(profile: &Profile, ran: &[Ran], outcomes: &mut BTreeMap<String, 
     }
 }
 
-/// With [`DotnetNames::Auto`], the session of events begins when a reading of the memory finds that code was freed.
+/// With [`DotnetNames::Auto`], an EventPipe session begins when a reading of the memory finds that the runtime frees code.
 #[test]
 fn a_method_in_memory_never_has_the_name_of_another_one_at_its_address() {
     const SESSIONS: usize = 3;

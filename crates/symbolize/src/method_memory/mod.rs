@@ -102,7 +102,7 @@ enum Unnamed {
 }
 
 impl MethodMemory {
-    /// The methods of the process with this id, of which nothing has been read.
+    /// No methods yet of the process with this id.
     pub(crate) fn new(pid: u32) -> Self {
         Self { pid, ..Self::default() }
     }
