@@ -4,7 +4,6 @@ use std::fmt;
 
 /// What the memory of a process lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "dotnet-memory"), expect(dead_code))]
 pub(crate) enum MemoryLack {
     /// The runtime does not describe its data structures, or in another version.
     Description,

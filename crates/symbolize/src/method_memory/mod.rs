@@ -88,7 +88,7 @@ struct Found {
 
 /// Why an address has no method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "dotnet-memory"), expect(dead_code))]
+#[cfg_attr(all(not(feature = "dotnet-memory"), not(test)), expect(dead_code))]
 enum Unnamed {
     /// It is in a stub of a known kind, whose memory never becomes that of a method.
     Stub,
