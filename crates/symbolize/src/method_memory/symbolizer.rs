@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use profiler_addresses::RuntimeAddress;
+use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, Process, ProcessTable};
 
 use super::{MAX_UNVERIFIED_NS, MemoryLack, MethodMemory};
 use crate::{
     Symbolizer,
-    diagnostics::monotonic_ns,
     jit::{JitNames, tenant_limits},
     modules::Modules,
 };
