@@ -151,10 +151,7 @@ enum Parts {
 
 impl Parts {
     fn has_profile(self) -> bool {
-        match self {
-            Self::Measures => false,
-            _ => true,
-        }
+        self != Self::Measures
     }
 
     fn has_measures(self) -> bool {
