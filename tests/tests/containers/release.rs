@@ -72,7 +72,7 @@ fn packages<'a>(packages: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
 fn linked_packages() -> BTreeSet<String> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["tree", "--locked", "--offline", "--package", "profiler", "--target", &target]);
+    cargo.args(["tree", "--locked", "--offline", "--package", "profiler-cli", "--target", &target]);
     cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]);
     let tree = succeed(cargo.current_dir(env!("CARGO_MANIFEST_DIR"))).stdout;
     let name_and_version = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");

@@ -399,12 +399,23 @@ fn optimized_rust_with_closures_and_generics_is_exact() {
     let of = |visitor: &str, closure: &str| {
         let sum = format!("closures::sum_with::<closures::{visitor}>");
         let visit = format!("{sum};<closures::{visitor} as closures::Visit>::visit");
-        [visit, format!("{sum};closures::run::{{closure#{closure}}}"), format!("{sum};*")]
+        let copied = format!("{visit};*");
+        [visit, format!("{sum};closures::run::{{closure#{closure}}}"), format!("{sum};*"), copied]
             .map(|links| run(&links))
     };
-    let [visit_small, weigh_small, small] = of("Small", "0");
-    let [visit_large, weigh_large, large] = of("Large", "1");
-    let chains = [visit_small, weigh_small, visit_large, weigh_large, small, large, run("*")];
+    let [visit_small, weigh_small, small, copied_small] = of("Small", "0");
+    let [visit_large, weigh_large, large, copied_large] = of("Large", "1");
+    let chains = [
+        visit_small,
+        weigh_small,
+        visit_large,
+        weigh_large,
+        small,
+        large,
+        copied_small,
+        copied_large,
+        run("*"),
+    ];
     assert_known(&profile_of("closures", &["600"]), &chains, &[10.0, 10.0, 10.0, 10.0]);
 }
 

@@ -32,7 +32,7 @@ fn all_formats_of_one_run_have_the_same_content() {
     let stacks = FoldedStacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
     let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
     // The rest is the start of the runtime, whose share depends on the load of the machine.
-    assert!(hits * 2 > total && hits < total, "{hits} of {total}");
+    assert!(hits * 2 > total, "{hits} of {total}");
 
     run.assert_scripts_find(total, hits, method_frames(&stacks));
     run.assert_pprof_finds(total, hits);

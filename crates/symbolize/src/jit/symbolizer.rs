@@ -54,12 +54,12 @@ impl Symbolizer {
             }
         }
         self.find_ancestors(processes);
-        let deadline = Instant::now() + MAX_POLL_TIME;
         // What the memory lacks decides which runtimes are asked.
-        self.read_method_memory(processes, MAX_JIT_BYTES, deadline);
+        self.read_method_memory(processes, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
         let mut all: Vec<_> = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut()).collect();
         tenant_limits::start_listeners(&mut all);
-        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, deadline);
+        // A time of its own: a file of one target that does not answer delayed the search for its runtime.
+        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
     }
 
     /// The call frame information of the JIT code of processes, where it has changed since the last call: that of all
