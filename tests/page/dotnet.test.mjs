@@ -17,7 +17,7 @@ test("the page of a real process names its methods, with their shares, and accou
   const [, percent] = (await browser.text("matched")).match(/^([\d.]+) % of samples, 1 function$/);
   assert.ok(percent > 40 && percent < 75, percent);
   await browser.press("Enter");
-  assert.match(await browser.text("details"), /app!Workload\.Cpu\.Alpha\(\).*JIT · symbolized by runtime events/);
+  assert.match(await browser.text("details"), /app!Workload\.Cpu\.Alpha\(\).*JIT · symbolized by runtime memory/);
   await browser.press("l");
   assert.match(await browser.text("view-ledger"), /samples in this profile[\d,]+100\.0 %/);
   assert.deepEqual(browser.complaints(), []);
