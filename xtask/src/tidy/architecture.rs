@@ -34,7 +34,7 @@ fn table(document: &str, heading: &str) -> Result<BTreeSet<String>> {
     Ok(rows.flat_map(|column| column.split('`').skip(1).step_by(2)).map(str::to_owned).collect())
 }
 
-/// Folders of packages that the document describes: the parts of a package of tests are none of their own.
+/// Folders of packages that the document describes. Packages below `tests/` belong to the row of `tests`.
 fn packages(files: &[String]) -> BTreeSet<String> {
     let manifests = files.iter().filter_map(|path| path.strip_suffix("/Cargo.toml"));
     manifests.filter(|folder| !folder.starts_with("tests/")).map(str::to_owned).collect()
