@@ -50,7 +50,10 @@ fn samples_have_the_pids_of_the_sidecars_namespace() {
     let run = sidecar(&target, &["-a", "-F", "1999", "-d", "1", "--per-process"]).run();
     let stacks = stacks(&run);
     let name = format!("process {shares} (shares-static)");
-    assert!(stacks.percent(|stack| stack.has(&name) && stack.has("alpha")) > 10.0, "{stacks:#?}");
+    // Of three fifths, whatever time it had beside the others.
+    let of_shares = stacks.count(|stack| stack.has(&name));
+    let in_alpha = stacks.count(|stack| stack.has(&name) && stack.has("alpha"));
+    assert!(in_alpha > 0 && in_alpha * 3 > of_shares, "{stacks:#?}");
     // Processes outside are not sampled, neither under their own names nor under that of a process with the same pid
     // inside: that of the workload outside, and all that tests beside this one have started.
     let inside = ["(shares-static)", "(jit-static)", "(profiler)", "(sh)", "(runc:[2:INIT])"];
