@@ -105,7 +105,9 @@ fn the_file_has_the_events_of_the_profile_as_the_runtime_sent_them() {
         assert_eq!(file.counts, counts(&profile), "{program}");
         let expected: Vec<_> = (0..5).map(|number| (format!("number {number}"), true)).collect();
         assert_eq!(file.exceptions, expected, "{program}");
-        assert!(file.rundown_events > 100, "{program}: {} events of the rundown", file.rundown_events);
+        // The end of a rundown can block .NET Core 3.1 for ever.
+        let (events, has_rundown) = (file.rundown_events, program != "3.1");
+        assert_eq!(events > 100, has_rundown, "{program}: {events} events of the rundown");
         let thrown = profile.runtime_events().iter().filter(|event| {
             let type_name = event.field(&profile, "ExceptionType");
             matches!(type_name, Some(FieldValue::Text(text)) if profile.string(text) == "System.InvalidOperationException")

@@ -188,7 +188,8 @@ fn a_process_that_exits_stays_symbolized() {
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        wait_for_samples(&mut session, 500);
+        // The rundown of .NET Core 3.1 waits for a pause of the compiler.
+        wait_for_samples(&mut session, 1_500);
         workload.end();
         assert_named(&session.stop().unwrap(), 0, version);
     }

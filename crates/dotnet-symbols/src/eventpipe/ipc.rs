@@ -62,6 +62,11 @@ impl CollectCommand {
         Self::CollectTracing,
     ];
 
+    /// Whether runtimes before .NET 8, as .NET Core 3.1, know this version.
+    pub fn is_of_old_runtimes(self) -> bool {
+        matches!(self, Self::CollectTracing2 | Self::CollectTracing)
+    }
+
     fn number(self) -> u8 {
         match self {
             Self::CollectTracing5 => 6,

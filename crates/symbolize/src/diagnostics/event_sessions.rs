@@ -84,7 +84,8 @@ struct SetContent {
 
 impl EventSession {
     /// All events in one session, whose stream is kept: each provider has the most verbose of its levels. Where stacks are
-    /// captured, the session ends with a rundown, whose methods name their addresses.
+    /// captured, the session ends with a rundown, whose methods name their addresses. A runtime before .NET 5, whose version is not
+    /// known, can block at its end for ever (dotnet/runtime issue 51579), and writes none.
     pub(super) fn of_kept_stream(request: &EventRequest, runtime_version: Option<u32>) -> Self {
         let mut whole = Self::default();
         for session in Self::all(request, runtime_version) {
@@ -97,7 +98,7 @@ impl EventSession {
                 known.add(events);
             }
         }
-        whole.has_rundown = whole.collects_stacks;
+        whole.has_rundown = whole.collects_stacks && runtime_version.is_some();
         whole
     }
 
@@ -241,7 +242,9 @@ fn content_of(set: EventSet, runtime_version: Option<u32>) -> SetContent {
 
 /// Whether the sessions for these events depend on the version of the runtime.
 pub(super) fn depend_on_version(request: &EventRequest) -> bool {
+    let collects_stacks = |set: &EventSet| content_of(*set, None).collects_stacks;
     request.sets.contains(&EventSet::Allocations)
+        || (request.stream.is_some() && request.sets.iter().any(collects_stacks))
 }
 
 /// The first number of a version: 9 of `9.0.1+c8acea22`.
@@ -323,8 +326,11 @@ mod tests {
         let config = session.config(&configs);
         assert_eq!((config.rundown_keywords, config.collects_stacks, config.buffer_mib), (0, false, 16));
         request.sets.push(EventSet::Exceptions);
-        let config = EventSession::of_kept_stream(&request, None).config(&configs);
-        assert_eq!((config.rundown_keywords, config.collects_stacks, config.buffer_mib), (0x138, true, 64));
+        for (version, rundown_keywords, buffer_mib) in [(None, 0, 16), (Some(6), 0x138, 64)] {
+            let config = EventSession::of_kept_stream(&request, version).config(&configs);
+            assert_eq!((config.rundown_keywords, config.buffer_mib), (rundown_keywords, buffer_mib));
+            assert!(config.collects_stacks);
+        }
     }
 
     #[test]

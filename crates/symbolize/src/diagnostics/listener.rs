@@ -5,6 +5,9 @@
 //! the process exits before the profile ends, and the end of a profile waits only for what the runtime has not written
 //! yet. Where events were dropped, another rundown replaces them.
 //!
+//! Before .NET 5, the end of a rundown can block the runtime for ever ([`Session::rundown_can_block`]).
+//! There the rundown waits for a pause of the JIT compiler, or for the end of a profile.
+//!
 //! A runtime takes 100 ms to stop a session. So the end of a profile first requests the events that were received, and the
 //! rest only if a sampled method is missing.
 
@@ -78,6 +81,13 @@ const fn rundown_session(buffer_mib: u32) -> SessionConfig<'static> {
     }
 }
 
+/// The time without an event of a method session after which the JIT compiler pauses. A runtime writes events every 100 ms.
+const COMPILER_PAUSE: Duration = Duration::from_millis(200);
+
+/// The bytes of a method session in that time up to which a rundown is requested at the end of a profile without a pause. A runtime
+/// that compiles 3,000 methods a second writes about as many.
+const MAX_COMPILER_BYTES: u64 = 384 << 10;
+
 /// Time for a rundown while no deadline is set. That of a very large program takes minutes, and blocks its JIT compiler.
 const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -117,6 +127,7 @@ impl Listener {
                 endpoint,
                 deadline,
                 command: CollectCommand::CollectTracing4,
+                rundown_can_block: false,
                 report: Report::new(&options),
                 options,
                 complete_until_ns: 0,
@@ -160,8 +171,37 @@ impl Drop for Listener {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadEnd {
     EndOfStream,
+    /// Nothing arrived for [`COMPILER_PAUSE`].
+    Pause,
     /// The deadline was set: a report is requested, or the listener is dropped.
     Cancelled,
+}
+
+/// Where reading a stream ends before the end of the stream.
+#[derive(Clone, Copy)]
+struct ReadLimit {
+    deadline: Instant,
+    /// It also ends when the deadline of the thread is set.
+    is_cancellable: bool,
+    /// It also ends when nothing arrives for [`COMPILER_PAUSE`].
+    ends_with_pause: bool,
+}
+
+impl ReadLimit {
+    fn after(timeout: Duration) -> Self {
+        Self { deadline: Instant::now() + timeout, is_cancellable: false, ends_with_pause: false }
+    }
+
+    /// The time to which the next bytes are awaited.
+    fn next(&self) -> Instant {
+        let pause = Instant::now() + COMPILER_PAUSE;
+        if self.ends_with_pause { pause.min(self.deadline) } else { self.deadline }
+    }
+
+    /// Whether a timeout is a pause.
+    fn is_pause(&self) -> bool {
+        self.ends_with_pause && Instant::now() < self.deadline
+    }
 }
 
 struct ListenerThread {
@@ -169,6 +209,8 @@ struct ListenerThread {
     deadline: Arc<CancellableDeadline>,
     /// The newest version that the runtime knows.
     command: CollectCommand,
+    /// As in [`Session`].
+    rundown_can_block: bool,
     report: Report,
     options: EventOptions,
     /// As in [`Report`].
@@ -186,12 +228,15 @@ impl ListenerThread {
         let mut methods = self.open_stream(&METHOD_SESSION);
         if let Some(stream) = &methods {
             self.complete_since_ns = stream.opened_ns;
-            self.request_rundown(0);
+            self.lacks_rundown = true;
+            if !self.rundown_can_block {
+                self.request_rundown(0);
+            }
         }
         loop {
             if let Some(stream) = &mut methods {
                 stream.begin_reading();
-                let end = self.read(stream, Instant::now() + SESSION_TIMEOUT, true, None);
+                let end = self.read_methods(stream);
                 if !matches!(end, Ok(ReadEnd::Cancelled)) {
                     self.end_session(end.err());
                     methods = None;
@@ -224,6 +269,18 @@ impl ListenerThread {
         }
     }
 
+    /// Reads the method session until the deadline is set. A rundown that had to wait for a pause is requested in the first.
+    fn read_methods(&mut self, stream: &mut Stream) -> io::Result<ReadEnd> {
+        let limit = ReadLimit { is_cancellable: true, ..ReadLimit::after(SESSION_TIMEOUT) };
+        if self.lacks_rundown && self.rundown_can_block {
+            match self.read(stream, ReadLimit { ends_with_pause: true, ..limit }, None)? {
+                ReadEnd::Pause => self.request_rundown(0),
+                end => return Ok(end),
+            }
+        }
+        self.read(stream, limit, None)
+    }
+
     /// A report of the events that were received.
     fn report_received(&mut self, methods: &mut Option<Stream>) -> Report {
         let now_ns = monotonic_ns();
@@ -244,18 +301,42 @@ impl ListenerThread {
 
     /// Stops a session. A report of all events up to now.
     fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
-        if let Some(stream) = methods {
+        if let Some(mut stream) = methods {
+            let needs_rundown = self.lacks_rundown || stream.dropped_from_ns.is_some();
+            let can_block =
+                self.rundown_can_block && needs_rundown && self.compiles_many_methods(&mut stream);
             let dropped_from_ns = self.stop(stream);
             if dropped_from_ns.is_some() {
                 self.complete_since_ns = monotonic_ns();
             }
             // The first profile of a session can end before the rundown.
             let lacking_from_ns = self.lacks_rundown.then_some(0);
-            if let Some(from_ns) = lacking_from_ns.or(dropped_from_ns) {
-                self.request_rundown(from_ns);
+            match lacking_from_ns.or(dropped_from_ns) {
+                Some(_) if can_block => self.omit_rundown(),
+                Some(from_ns) => self.request_rundown(from_ns),
+                None => {}
             }
         }
         self.take_report()
+    }
+
+    /// Whether the runtime compiles so many methods that a rundown is likely to block it. The events of some time are read for
+    /// this.
+    fn compiles_many_methods(&mut self, stream: &mut Stream) -> bool {
+        let known_bytes = stream.received_bytes;
+        // It ends with a timeout.
+        let _ = self.read(stream, ReadLimit::after(COMPILER_PAUSE), None);
+        stream.received_bytes - known_bytes > MAX_COMPILER_BYTES
+    }
+
+    /// The methods that exist stay unknown until the next report.
+    fn omit_rundown(&mut self) {
+        self.complete_until_ns = 0;
+        self.lacks_rundown = true;
+        self.record_failure(Some(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it compiles many methods, and a rundown could block it (dotnet/runtime issue 51579)",
+        )));
     }
 
     /// The events since the last report.
@@ -271,6 +352,7 @@ impl ListenerThread {
         match Session::open(&self.endpoint, config, self.command, &self.deadline) {
             Ok(session) => {
                 self.command = session.command;
+                self.rundown_can_block = session.rundown_can_block;
                 Some(Stream::new(session))
             }
             Err(error) => {
@@ -308,8 +390,7 @@ impl ListenerThread {
     /// Stops a session and reads its rundown. Returns the number of dropped events.
     fn read_rundown(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
         let _stop_command = stream.session.send_stop(&self.endpoint, &self.deadline)?;
-        let deadline = Instant::now() + RUNDOWN_TIMEOUT;
-        self.read(&mut stream, deadline, false, Some(from_ns))?;
+        self.read(&mut stream, ReadLimit::after(RUNDOWN_TIMEOUT), Some(from_ns))?;
         if !stream.decoder.is_ended() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -323,8 +404,8 @@ impl ListenerThread {
     /// Stops a session and reads its rest. Returns the time before the first dropped event.
     fn stop(&mut self, mut stream: Stream) -> Option<u64> {
         let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, deadline, false, None));
+        let limit = ReadLimit::after(STOP_TIMEOUT);
+        let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, limit, None));
         if !stream.decoder.is_ended() {
             self.exclude_unwritten_events();
         }
@@ -337,8 +418,8 @@ impl ListenerThread {
     fn abandon(&mut self, mut stream: Stream) {
         let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
         if !survives_sigpipe(self.endpoint.pid) {
-            let deadline = Instant::now() + STOP_TIMEOUT;
-            let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, deadline, false, None));
+            let limit = ReadLimit::after(STOP_TIMEOUT);
+            let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, limit, None));
             self.record_failure(rest.err());
         } else if let Err(error) = stop_command {
             self.record_failure(Some(error));
@@ -373,25 +454,34 @@ impl ListenerThread {
         Ok(false)
     }
 
-    /// Reads to the end of the stream, or until the deadline is set if `is_cancellable`. The methods of a
-    /// rundown are not from before `rundown_from_ns`.
+    /// Reads to the end of the stream or to the limit. The methods of a rundown are not from before `rundown_from_ns`.
     fn read(
         &mut self,
         stream: &mut Stream,
-        mut deadline: Instant,
-        is_cancellable: bool,
+        mut limit: ReadLimit,
         rundown_from_ns: Option<u64>,
     ) -> io::Result<ReadEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut is_deadline_set = false;
         while !stream.decoder.is_ended() {
+            // A stream that always has bytes never waits.
+            if Instant::now() >= limit.deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             let cancellable = (!is_deadline_set).then_some(&*self.deadline);
-            match stream.session.connection.receive(&mut buffer, deadline, cancellable)? {
+            let received = match stream.session.connection.receive(&mut buffer, limit.next(), cancellable) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && limit.is_pause() => {
+                    return Ok(ReadEnd::Pause);
+                }
+                received => received?,
+            };
+            match received {
                 Received::End => return Ok(ReadEnd::EndOfStream),
-                Received::Cancelled if is_cancellable => return Ok(ReadEnd::Cancelled),
+                Received::Cancelled if limit.is_cancellable => return Ok(ReadEnd::Cancelled),
                 Received::Cancelled => {
                     is_deadline_set = true;
-                    deadline = self.deadline.get().map_or(deadline, |earlier| earlier.min(deadline));
+                    let deadline = limit.deadline;
+                    limit.deadline = self.deadline.get().map_or(deadline, |earlier| earlier.min(deadline));
                 }
                 Received::Bytes(count) => {
                     stream.decode(

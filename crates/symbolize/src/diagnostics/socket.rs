@@ -144,7 +144,8 @@ pub(super) enum Ready {
     Cancelled,
 }
 
-/// Waits until one of several connections has bytes or is closed, or deadline `cancellable` is set.
+/// Waits until one of several connections has bytes or is closed, or deadline `cancellable` is set. After the deadline, a
+/// connection that always has bytes is a timeout as well.
 pub(super) fn wait_for_any<'a>(
     connections: impl IntoIterator<Item = &'a Connection>,
     deadline: Instant,
@@ -157,7 +158,7 @@ pub(super) fn wait_for_any<'a>(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(count) if count == 0 || left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) if fds.iter().skip(count).any(|waker| !waker.revents().is_empty()) => {
                 return Ok(Ready::Cancelled);
             }

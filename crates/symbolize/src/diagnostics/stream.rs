@@ -25,7 +25,7 @@ pub(super) struct Stream {
     pub(super) opened_ns: u64,
     /// The time of the newest method, or of the opening.
     newest_ns: u64,
-    received_bytes: u64,
+    pub(super) received_bytes: u64,
     /// The time before the first dropped event.
     pub(super) dropped_from_ns: Option<u64>,
     /// The time since which the stream is read without a pause.

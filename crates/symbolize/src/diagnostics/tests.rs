@@ -21,6 +21,7 @@ pub(super) const OK: &[u8] = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0
 const UNKNOWN_COMMAND: &[u8] = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
 pub(super) const STOP: u8 = 1;
 const COLLECT_2: u8 = 3;
+const PROCESS_INFO_2: u8 = 4;
 
 /// Far more time than a test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -115,7 +116,18 @@ fn runtime_with_command(known_command: u8) -> impl FnMut(UnixStream, u8) + Send 
 #[test]
 fn methods_from_before_and_during_the_session_have_names() {
     for (known_command, refusals) in [(5, 0), (4, 1), (COLLECT_2, 2), (2, 3)] {
-        let mut fixture = Fixture::new(refusals + 4, runtime_with_command(known_command));
+        let (sender, commands) = channel();
+        let mut serve = runtime_with_command(known_command);
+        // Before each command that an old runtime knows, it must reply to another one.
+        let pings = [0, 2, 3][usize::from(COLLECT_2 + 1).saturating_sub(known_command.into())];
+        let connections = refusals + 4 + pings;
+        let mut fixture = Fixture::new(connections, move |stream, command| {
+            serve(stream, command);
+            sender.send(command).unwrap();
+        });
+        fixture.names.start_listener();
+        // The rundown of old runtimes waits for a pause of the compiler.
+        while commands.recv_timeout(TIMEOUT).unwrap() != STOP {}
         fixture.receive_last_report(TIMEOUT);
         fixture.runtime.join().unwrap();
         let names = &fixture.names;
@@ -128,6 +140,23 @@ fn methods_from_before_and_during_the_session_have_names() {
         assert_eq!((completeness.malformed_events, completeness.dropped_events), (0, 0));
         assert!(completeness.is_complete_at(0) && completeness.is_complete_at(u64::MAX - 1));
     }
+}
+
+#[test]
+fn a_runtime_that_a_rundown_can_block_gets_none_while_it_compiles_many_methods() {
+    let (sender, commands) = channel();
+    let mut fixture = Fixture::new(5, move |stream, command| {
+        sender.send(command).unwrap();
+        if command != COLLECT_2 {
+            return write(&stream, if command == STOP { OK } else { UNKNOWN_COMMAND });
+        }
+        write_endlessly(stream);
+    });
+    fixture.receive_last_report(Duration::from_secs(2));
+    assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("A.Late()"));
+    assert_eq!(fixture.names.reason(), Some(Reason::RuntimeSilent));
+    fixture.runtime.join().unwrap();
+    assert_eq!(commands.try_iter().collect::<Vec<_>>(), [5, 4, PROCESS_INFO_2, COLLECT_2, STOP]);
 }
 
 #[test]
@@ -390,24 +419,23 @@ fn a_garbage_reply_is_a_reason() {
 #[test]
 fn an_endless_stream_is_read_to_the_deadline() {
     let mut fixture = Fixture::new(2, move |stream, _| {
-        write(&stream, OK);
-        std::thread::spawn(move || {
-            let mut stream = TestWriter(stream);
-            if stream.write(&TestStream::new(0).0) {
-                let block = TestStream(Vec::new()).block("StackBlock", &[0; 3]).0;
-                while stream.write(&block) {}
-            }
-        });
+        write_endlessly(stream);
     });
     // Without a deadline it would never end.
     fixture.receive_last_report(Duration::from_millis(300));
-    assert!(fixture.names.reason().is_some());
+    assert_eq!(fixture.names.reason(), Some(Reason::RuntimeSilent));
 }
 
-struct TestWriter(UnixStream);
-
-impl TestWriter {
-    fn write(&mut self, bytes: &[u8]) -> bool {
-        self.0.write_all(bytes).is_ok()
-    }
+/// Replies to a command, and writes one method and then blocks until the connection is closed.
+fn write_endlessly(mut stream: UnixStream) {
+    let start = late_method();
+    let start_bytes = start.0.len();
+    // The content of a block begins at a multiple of four bytes of the stream. This one ends as it begins.
+    let blocks = start.block("StackBlock", &[0; 7][..4 + (start_bytes + 3) % 4]).0;
+    std::thread::spawn(move || {
+        let mut is_open = stream.write_all(OK).and_then(|()| stream.write_all(&blocks)).is_ok();
+        while is_open {
+            is_open = stream.write_all(&blocks[start_bytes..]).is_ok();
+        }
+    });
 }

@@ -148,7 +148,7 @@ fn a_stream_that_is_kept_has_the_bytes_of_the_only_session() {
     let sent = collection().end();
     let (serve, commands) = runtime_with([sent.clone(), Vec::new()]);
     let (_directory, process, runtime) = simulate_runtime(2, serve);
-    let (sets, stream) = (EventSet::DEFAULT.to_vec(), EventStream::default());
+    let (sets, stream) = (vec![EventSet::Collections], EventStream::default());
     let request = EventRequest { sets, stream: Some(stream.clone()), ..EventRequest::default() };
     let source = EventSource::new(process);
     let mut listener = source.listen(Arc::new(request), MemoryBudget::default()).unwrap();
