@@ -21,17 +21,23 @@ after(() => browser.stop());
 const OPENINGS = 6;
 
 /** The longest time to the first picture, in times of the reference computation. */
-const MAX_REFERENCES = 1.5;
+const MAX_REFERENCES = 2.5;
 
 /** The longest time of a picture of a page that is shown, in times of the reference computation. */
 const MAX_REFERENCES_OF_PICTURE = 0.05;
 
-/** Allocates, serializes, parses and sorts a million objects: about a second of the work that opening a page is made of. */
+/**
+ * Allocates, serializes, parses and sorts a million objects: the kind of work that opening a page is made of. Returns the shortest
+ * time of several runs: the first one, in a process whose heap is small and which has not compiled it yet, can take twice as long.
+ */
 const REFERENCE = `(() => {
-  const start = performance.now();
-  const objects = Array.from({ length: 1e6 }, (_, index) => ({ key: (index * 7919) % 1000003 }));
-  JSON.parse(JSON.stringify(objects)).sort((one, other) => one.key - other.key);
-  return performance.now() - start;
+  const run = () => {
+    const start = performance.now();
+    const objects = Array.from({ length: 1e6 }, (_, index) => ({ key: (index * 7919) % 1000003 }));
+    JSON.parse(JSON.stringify(objects)).sort((one, other) => one.key - other.key);
+    return performance.now() - start;
+  };
+  return Math.min(...Array.from({ length: 4 }, run));
 })()`;
 
 /**
@@ -44,10 +50,11 @@ async function assertShownInTime(path, what) {
   while (openings.length < OPENINGS && !openings.some(({ references }) => references < MAX_REFERENCES)) {
     const { shownMs, cpuMs } = await browser.costOfOpening(path);
     const referenceMs = await browser.evaluate(REFERENCE);
-    openings.push({ shownMs, cpuMs, references: Math.max(shownMs, cpuMs) / referenceMs });
+    openings.push({ shownMs, cpuMs, referenceMs, references: Math.max(shownMs, cpuMs) / referenceMs });
   }
-  const texts = openings.map(({ shownMs, cpuMs, references }) => {
-    return `shown after ${shownMs.toFixed(0)} ms, ${cpuMs.toFixed(0)} ms of CPU, ${references.toFixed(2)} references`;
+  const texts = openings.map(({ shownMs, cpuMs, referenceMs, references }) => {
+    const times = `shown after ${shownMs.toFixed(0)} ms, ${cpuMs.toFixed(0)} ms of CPU`;
+    return `${times}, ${references.toFixed(2)} references of ${referenceMs.toFixed(0)} ms`;
   });
   console.log(`${what}: ${texts.join("; ")}`);
   assert.ok(openings.at(-1).references < MAX_REFERENCES, texts.join("; "));
@@ -73,10 +80,10 @@ async function assertFluid(what, steps) {
 
 const send = (event, id) => `document.getElementById("${id}").dispatchEvent(new Event("${event}"))`;
 
-test("50,000 stacks are shown in the time of one and a half reference computations", () =>
+test("50,000 stacks are shown in the time of two and a half reference computations", () =>
   assertShownInTime(page("large.html"), "a million samples of 50,000 stacks"));
 
-test("50,000 stacks on each side are shown in the time of one and a half reference computations", () =>
+test("50,000 stacks on each side are shown in the time of two and a half reference computations", () =>
   assertShownInTime(page("large-difference.html"), "two million samples of 100,000 stacks"));
 
 test("lanes and heat map of a thousand threads for ten minutes stay fluid", async () => {
