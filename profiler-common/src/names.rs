@@ -94,6 +94,8 @@ pub const MAP_STACK_REQUESTS: &str = "STACK_REQUESTS";
 pub const MAP_COPIED_STACK: &str = "COPIED_STACK";
 /// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).
 pub const MAP_OFF_CPU_THREADS: &str = "OFF_CPU_THREADS";
+/// Stacks that were copied at switches.
+pub const MAP_STACKS_AT_SWITCH: &str = "STACKS_AT_SWITCH";
 /// Index of an event -> its [`EventCounts`](super::event::EventCounts).
 pub const MAP_EVENT_COUNTS: &str = "EVENT_COUNTS";
 /// Index of an event -> the working memory of its program.

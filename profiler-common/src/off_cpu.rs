@@ -1,6 +1,6 @@
 //! Off-CPU time: the wait of a thread from the switch away from it to the switch back to it, and the record of a wait.
 
-use crate::{COMM_BYTES, StackId};
+use crate::{COMM_BYTES, StackId, requested_stack::StackPart};
 
 /// A thread of the target: the value of the map of its threads, and the body of an [`OffCpuRecord`].
 #[repr(C)]
@@ -34,8 +34,8 @@ pub struct OffCpuThread {
     pub is_cut: u32,
     /// The [`WaitState`](crate::wall::WaitState) since it was woken: runnable or throttled.
     pub woken_state: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The mean time that waits of the thread add to the profile, nanoseconds.
+    pub mean_ns: u32,
     /// The name of the thread, padded with NUL.
     pub comm: [u8; COMM_BYTES],
     /// Who woke it.
@@ -91,7 +91,41 @@ pub struct OffCpuConfig {
     pub wakers: u32,
     /// The [`WaitState`](crate::wall::WaitState) of the waits that are recorded; 0: all are.
     pub only_state: u32,
+    /// The number of [`StackAtSwitch`]es of each CPU.
+    pub copies_per_cpu: u32,
+    /// 0.
+    pub reserved: u32,
 }
+
+/// The user stack of a thread at the switch away from it, to be unwound if its wait is long enough for a record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackAtSwitch {
+    /// Its id in the profiler's PID namespace; 0: the copy is not complete.
+    pub tid: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The start of the wait.
+    pub since_ns: u64,
+    /// The user registers.
+    pub instruction_pointer: u64,
+    /// As above.
+    pub stack_pointer: u64,
+    /// As above.
+    pub frame_pointer: u64,
+    /// As above.
+    pub rbx: u64,
+    /// The first words of `struct pt_regs`, as [`LeafRegister`](crate::unwind::LeafRegister) numbers them.
+    pub leaf: [u64; 16],
+    /// The stack from its pointer on.
+    pub part: StackPart,
+}
+
+/// The copies of stacks of all CPUs: each of the threads that leave one has its own, unless two threads share a number by chance.
+pub const STACK_COPIES: u32 = 1024;
+
+/// The copies of each CPU on a large machine.
+pub const LEAST_STACK_COPIES_PER_CPU: u32 = 16;
 
 const _: () = assert!(size_of::<OffCpuThread>() == 128);
 const _: () = assert!(size_of::<OffCpuRecord>() == 144);

@@ -91,5 +91,5 @@ pub enum UnwindResult {
     NeedsPart = 2,
 }
 
-const _: () = assert!(size_of::<StackRequest>() == 264);
+const _: () = assert!(size_of::<StackRequest>() == 272);
 const _: () = assert!(size_of::<CopiedStack>() == 32 + 8 * PART_WORDS);

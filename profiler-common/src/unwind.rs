@@ -154,6 +154,8 @@ pub enum StackEndReason {
     NoUserStack = 9,
     /// A return probe has replaced the return address, and the kernel's copy of it was not found.
     ReturnProbe = 10,
+    /// The stack could not be copied, because another thread was changing the mappings of the process.
+    MappingsLocked = 11,
 }
 
 impl StackEndReason {
@@ -171,6 +173,7 @@ impl StackEndReason {
             8 => Self::DepthLimit,
             9 => Self::NoUserStack,
             10 => Self::ReturnProbe,
+            11 => Self::MappingsLocked,
             _ => return None,
         })
     }

@@ -53,6 +53,8 @@ pub struct WaitingThread {
     pub found_ticks: u64,
     /// [`WallPass::ticks_after`] of the last pass whose ticks are in a record, or of the pass before the stacks were captured.
     pub recorded_ticks: u64,
+    /// Of the time that the thread has waited for a CPU (`sched_info.run_delay`), the part whose ticks are counted, nanoseconds.
+    pub run_queue_ns: u64,
     /// The name of the thread, padded with NUL.
     pub comm: [u8; COMM_BYTES],
 }
@@ -63,6 +65,31 @@ impl WaitingThread {
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.found_ticks.wrapping_sub(self.recorded_ticks)
+    }
+
+    /// Whether it could run.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        self.state == WaitState::Runnable as u32 || self.state == WaitState::Throttled as u32
+    }
+
+    /// Sets the ticks of a thread that could run, by the time that the scheduler counts: `total_ns` in all. A pass finds the same
+    /// on average, but by chance too many or too few of a thread that is rarely in the run queue.
+    #[inline(always)]
+    pub fn count_run_queue(&mut self, total_ns: u64, period_ns: u64) {
+        let waited_ns = total_ns.saturating_sub(self.run_queue_ns);
+        let ticks = if period_ns == 0 { 0 } else { (waited_ns + period_ns / 2) / period_ns };
+        self.recorded_ticks = self.found_ticks.wrapping_sub(ticks);
+    }
+
+    /// Notes that a record has all ticks so far.
+    #[inline(always)]
+    pub fn end_record(&mut self, period_ns: u64) {
+        if self.is_runnable() {
+            self.run_queue_ns = self.run_queue_ns.wrapping_add(self.ticks().wrapping_mul(period_ns));
+        }
+        self.recorded_ticks = self.found_ticks;
     }
 
     /// Counts the ticks up to a pass, unless a later one has found the thread: a scan that is not complete has sent records of
@@ -252,16 +279,16 @@ pub struct WallOffsets {
     pub vma_file: u32,
     /// `vm_area_struct.vm_userfaultfd_ctx`, one pointer. 0 where the kernel has no such field.
     pub vma_userfaultfd: u32,
-    /// 0.
-    pub reserved: u32,
+    /// `task_struct.sched_info.run_delay`. 0 where `task_last_arrival` is.
+    pub task_run_delay: u32,
 }
 
 /// The number of a helper in the object in place of the kernel function `bpf_rdonly_cast` (`kernel/bpf/helpers.c`, from Linux
 /// 6.2 on): the loader puts the id of the function there. No helper has the number.
 pub const RDONLY_CAST: i32 = 1 << 20;
 
-const _: () = assert!(size_of::<WaitingThread>() == 96);
-const _: () = assert!(size_of::<WaitRecord>() == 104);
+const _: () = assert!(size_of::<WaitingThread>() == 104);
+const _: () = assert!(size_of::<WaitRecord>() == 112);
 const _: () = assert!(size_of::<ScannedThread>() == 32);
 const _: () = assert!(size_of::<WallPass>() == 40);
 const _: () = assert!(
@@ -287,6 +314,7 @@ mod tests {
         reserved: 0,
         found_ticks: 40,
         recorded_ticks: 30,
+        run_queue_ns: 0,
         comm: [0; COMM_BYTES],
     };
 
@@ -295,6 +323,42 @@ mod tests {
         let mut thread = WAITING;
         thread.count_until(45);
         assert_eq!(thread.ticks(), 15);
+    }
+
+    const PERIOD_NS: u64 = 20_000_000;
+
+    /// A thread that a pass finds in the run queue now and then, for less or more than a period in between.
+    #[test]
+    fn ticks_in_the_run_queue_are_the_time_in_it() {
+        let mut thread = WaitingThread { state: WaitState::Runnable as u32, ..WAITING };
+        let (mut total_ns, mut ticks) = (0, 0);
+        for waited_ns in [3, 1, 55, 0, 9, 30, 12, 400, 2].map(|ms| ms * 1_000_000) {
+            total_ns += waited_ns;
+            thread.found_ticks += 7;
+            thread.count_run_queue(total_ns, PERIOD_NS);
+            ticks += thread.ticks();
+            thread.end_record(PERIOD_NS);
+            assert!((ticks * PERIOD_NS).abs_diff(total_ns) <= PERIOD_NS / 2, "{ticks} ticks, {total_ns} ns");
+            assert_eq!(thread.ticks(), 0);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waited_for_less_than_half_a_period_has_no_tick_yet() {
+        let mut thread = WaitingThread { state: WaitState::Throttled as u32, ..WAITING };
+        thread.count_run_queue(PERIOD_NS / 2 - 1, PERIOD_NS);
+        assert_eq!(thread.ticks(), 0);
+        // The time of the task is read on another CPU than before.
+        thread.run_queue_ns = PERIOD_NS;
+        thread.count_run_queue(PERIOD_NS - 1, PERIOD_NS);
+        assert_eq!(thread.ticks(), 0);
+    }
+
+    #[test]
+    fn a_sleep_takes_nothing_from_the_time_in_the_run_queue() {
+        let mut thread = WAITING;
+        thread.end_record(PERIOD_NS);
+        assert_eq!((thread.ticks(), thread.run_queue_ns), (0, 0));
     }
 
     #[test]

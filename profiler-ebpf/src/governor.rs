@@ -17,6 +17,21 @@ const MAX_RUN_TIME_NS: u64 = 1_000_000;
 /// A thread whose waits are at least as long may use the whole bucket, nanoseconds.
 const LONG_WAIT_NS: u64 = 1_000_000;
 
+/// A thread whose waits add less on average has had no long wait for some hundred waits, nanoseconds.
+const LEAST_MEAN_NS: u32 = 1_000;
+
+/// The number of waits over which their mean is taken, about.
+const MEAN_WAITS: u32 = 32;
+
+/// The mean time that waits of a thread add to the profile, nanoseconds, after one that adds this time.
+#[inline(always)]
+#[must_use]
+pub fn next_mean_ns(mean_ns: u32, added_ns: u64) -> u32 {
+    const MAX_NS: u64 = 1_000_000_000;
+    let added_ns = if added_ns > MAX_NS { MAX_NS } else { added_ns } as u32;
+    mean_ns - mean_ns / MEAN_WAITS + added_ns / MEAN_WAITS
+}
+
 /// The governor of one CPU. It starts with a full bucket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,10 +70,18 @@ impl Governor {
         left_ns > if previous_ns < LONG_WAIT_NS { size_ns / 2 } else { 0 }
     }
 
+    /// Decides whether the stack of a wait is copied, to be unwound if the wait is long: a copy costs a tenth. `mean_ns`: the mean
+    /// time that waits of the thread add to the profile. Threads whose waits add nothing leave an eighth of the bucket to the others.
+    #[inline(always)]
+    pub fn begin_copy(&mut self, now_ns: u64, share: u32, mean_ns: u32) -> bool {
+        let (left_ns, size_ns) = self.refill(now_ns, share);
+        left_ns > if mean_ns < LEAST_MEAN_NS { size_ns / 4 } else { size_ns / 8 }
+    }
+
     /// Adds the run time that was allowed since the last call; returns the rest, and the size of the bucket.
     #[inline(always)]
     fn refill(&mut self, now_ns: u64, share: u32) -> (i64, i64) {
-        let passed_ns = now_ns.wrapping_sub(self.refilled_ns);
+        let passed_ns = now_ns.saturating_sub(self.refilled_ns);
         let passed_ns = if passed_ns > MAX_REFILL_NS { MAX_REFILL_NS } else { passed_ns };
         let size_ns = allowed_ns(MAX_REFILL_NS, share);
         let left_ns = self.left_ns + allowed_ns(passed_ns, share);
@@ -174,6 +197,51 @@ mod tests {
         assert_eq!(long, 200, "all of them");
         let used = (short + long) as f64 * 5e3 / 10e9;
         assert!((0.018..0.022).contains(&used), "{used} of a CPU");
+    }
+
+    /// Of each thread 30 waits of 20 us come before one of 20 ms, beside a thread with 50,000 short waits a second.
+    #[test]
+    fn stacks_of_long_waits_that_follow_short_ones_are_copied() {
+        let (mut governor, mut mean_ns) = (Governor::default(), 0);
+        let (mut long, mut with_stack, mut used_ns) = (0_u64, 0_u64, 0);
+        for wait in 0..500_000_u64 {
+            let now_ns = 5 * S + wait * 20 * US;
+            let is_mixed = wait.is_multiple_of(4);
+            let is_long = is_mixed && (wait / 4).is_multiple_of(31);
+            if governor.begin_wait(now_ns, TWO_PERCENT, 0) {
+                governor.end_sample(5 * US, true);
+                used_ns += 5 * US;
+                with_stack += u64::from(is_long);
+            } else if governor.begin_copy(now_ns, TWO_PERCENT, if is_mixed { mean_ns } else { 0 }) {
+                governor.end_sample(US / 2, true);
+                used_ns += US / 2;
+                if is_long && governor.begin_wait(now_ns, TWO_PERCENT, u64::MAX) {
+                    governor.end_sample(5 * US, true);
+                    used_ns += 5 * US;
+                    with_stack += 1;
+                }
+            }
+            if is_mixed {
+                mean_ns = next_mean_ns(mean_ns, if is_long { 20_000 * US } else { 0 });
+            }
+            long += u64::from(is_long);
+        }
+        assert!(with_stack > long * 95 / 100, "{with_stack} of {long}");
+        assert!((0.015..0.023).contains(&(used_ns as f64 / 10e9)), "{used_ns} ns in 10 s");
+    }
+
+    #[test]
+    fn a_thread_without_long_waits_has_a_mean_of_nothing_after_some_hundred() {
+        let after_one = next_mean_ns(0, 60 * S);
+        assert_eq!(u64::from(after_one), S / 32, "what a wait adds is limited");
+        let mean_ns = (0..600).fold(after_one, |mean_ns, _| next_mean_ns(mean_ns, 0));
+        assert!(mean_ns < LEAST_MEAN_NS);
+    }
+
+    #[test]
+    fn an_earlier_time_than_the_last_one_allows_nothing() {
+        let mut governor = Governor { left_ns: -1, refilled_ns: 5 * S, ..Governor::default() };
+        assert!(!governor.begin_wait(5 * S - 1, TWO_PERCENT, u64::MAX));
     }
 
     #[test]

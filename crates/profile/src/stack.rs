@@ -31,6 +31,8 @@ pub enum StackEnd {
     Empty,
     /// A return probe has replaced a return address on the stack, and the kernel's copy of it could not be read.
     ReturnProbe,
+    /// The stack of a waiting thread could not be read, because another thread was changing the mappings of the process.
+    MappingsLocked,
 }
 
 impl StackEnd {
@@ -47,6 +49,7 @@ impl StackEnd {
         Self::OutdatedTable,
         Self::Empty,
         Self::ReturnProbe,
+        Self::MappingsLocked,
     ];
 }
 
@@ -65,6 +68,7 @@ impl fmt::Display for StackEnd {
             Self::OutdatedTable => "end at code that was mapped a moment before",
             Self::Empty => "have no frames",
             Self::ReturnProbe => "end at a return address that a return probe replaced",
+            Self::MappingsLocked => "end where the mappings of the process were changed",
         })
     }
 }

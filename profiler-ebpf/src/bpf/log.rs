@@ -47,5 +47,6 @@ pub(crate) fn log_stack_end(reason: StackEndReason) {
         StackEndReason::DepthLimit => debug_log!("  end: depth limit"),
         StackEndReason::NoUserStack => debug_log!("  end: no user stack any more"),
         StackEndReason::ReturnProbe => debug_log!("  end: return address replaced by a return probe"),
+        StackEndReason::MappingsLocked => debug_log!("  end: the mappings are locked"),
     }
 }

@@ -10,7 +10,7 @@ use aya_ebpf::{
 use profiler_common::{
     Counter, EDGE_CACHE_CAPACITY, StackId,
     event::EventCounts,
-    off_cpu::OffCpuThread,
+    off_cpu::{OffCpuThread, StackAtSwitch},
     requested_stack::{CopiedStack, StackRequest},
     system_call::SystemCallEntry,
     unwind::{
@@ -201,6 +201,13 @@ pub(crate) static OFF_CPU_THREADS: HashMap<u64, OffCpuThread> = HashMap::with_ma
 /// When full: cannot be, it has one entry.
 #[map]
 pub(crate) static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Written by the programs of off-CPU time on the CPU that a thread leaves, and read by them on that to which it returns.
+/// Number of a CPU, times the copies of each, and the id of a thread modulo these -> the stack that the thread left.
+/// The loader sets the size.
+/// When full: a thread replaces the copy of another one with the same index, whose wait then has no stack.
+#[map]
+pub(crate) static STACKS_AT_SWITCH: Array<StackAtSwitch> = Array::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written and read by passes for off-CPU time, which run one after another.
 /// 0 -> the working memory of a pass.

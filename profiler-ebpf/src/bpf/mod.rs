@@ -11,6 +11,7 @@ mod kernel_memory;
 mod log;
 mod maps;
 mod off_cpu;
+mod off_cpu_copy;
 mod off_cpu_pass;
 mod pid_namespace;
 mod process_events;

@@ -1,7 +1,8 @@
 //! Off-CPU time: each wait of a thread of the target, from the switch away from it to the switch back to it.
 //!
 //! All waits are timed. Stacks are captured as long as the governor allows: the user stack at the switch away, while the address
-//! space is that of the thread, and the kernel stack at the end, for waits that are long enough for a record.
+//! space is that of the thread, and the kernel stack at the end, for waits that are long enough for a record. Where the governor
+//! refuses, the user stack is copied, and unwound at the end of a long wait.
 
 use core::{
     ffi::c_void,
@@ -15,12 +16,15 @@ use profiler_common::{
     wall::WaitState,
 };
 
+use profiler_ebpf::governor::next_mean_ns;
+
 use super::{
     clock,
     config::get,
     counters::{add, count},
     kernel_memory::read,
     maps::{OFF_CPU_SCRATCH, OFF_CPU_THREADS},
+    off_cpu_copy,
     pid_namespace::{TaskIds, current_task_ids},
     ring_buffer::{Wakeup, send},
     sample::unwind_in_loop,
@@ -60,7 +64,7 @@ pub(crate) fn switch<const UNWINDS: bool>(context: *mut c_void, switch: &Switch)
         begin_wait::<UNWINDS>(context, switch, now_ns);
     }
     if arrives {
-        end_wait(switch.next, now_ns);
+        end_wait::<UNWINDS>(switch.next, now_ns);
     }
 }
 
@@ -108,6 +112,9 @@ fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns
     // A thread that computes is displaced hundreds of times a second on a busy machine.
     let previous_ns = if runnable.is_some() { 0 } else { thread.previous_ns };
     capture_user_stack::<UNWINDS>(context, &mut off_cpu.scratch, thread, previous_ns, now_ns);
+    if thread.has_stacks == 0 {
+        copy_user_stack::<UNWINDS>(&mut off_cpu.scratch, thread, now_ns);
+    }
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
 }
 
@@ -127,6 +134,7 @@ fn thread_entry(task: u64, off_cpu: &mut OffCpuScratch) -> Option<&'static mut O
         // A former thread's wait: all that matters is written before it is read.
         off_cpu.record.thread.since_ns = 0;
         off_cpu.record.thread.previous_ns = u64::MAX;
+        off_cpu.record.thread.mean_ns = 0;
         OFF_CPU_THREADS.insert(&task, &off_cpu.record.thread, 0).ok()?;
         OFF_CPU_THREADS.get_ptr_mut(&task)
     })?;
@@ -158,6 +166,20 @@ fn capture_user_stack<const UNWINDS: bool>(
     end_stack(scratch, now_ns);
 }
 
+/// Copies the user stack of the running task, where a copy can be unwound and the overhead limit leaves time for it.
+#[inline(always)]
+fn copy_user_stack<const UNWINDS: bool>(scratch: &mut Scratch, thread: &OffCpuThread, now_ns: u64) {
+    // Without a least length, all waits have a record.
+    if !UNWINDS || get!(user_stacks) == 0 || get!(off_cpu.min_block_ns) == 0 {
+        return;
+    }
+    let began_ns = clock::now_ns();
+    if scratch.governor.begin_copy(began_ns, get!(max_overhead), thread.mean_ns) {
+        off_cpu_copy::copy(thread, now_ns);
+        end_stack(scratch, began_ns);
+    }
+}
+
 /// The user stack of the running task, which has entered the kernel.
 #[inline(always)]
 fn user_stack<const UNWINDS: bool>(
@@ -184,7 +206,7 @@ fn user_stack<const UNWINDS: bool>(
 
 /// Ends the wait of a task that gets a CPU, and sends it if it was long enough.
 #[inline(always)]
-fn end_wait(task: *mut task_struct, now_ns: u64) {
+fn end_wait<const UNWINDS: bool>(task: *mut task_struct, now_ns: u64) {
     let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: nothing removes the entry of a thread that lives.
     let thread = unsafe { &mut *thread };
@@ -199,7 +221,9 @@ fn end_wait(task: *mut task_struct, now_ns: u64) {
     if blocked_ns > 0 {
         thread.previous_ns = blocked_ns;
     }
-    if waited_ns < get!(off_cpu.min_block_ns) {
+    let is_short = waited_ns < get!(off_cpu.min_block_ns);
+    thread.mean_ns = next_mean_ns(thread.mean_ns, if is_short { 0 } else { waited_ns });
+    if is_short {
         count(Counter::OffCpuShort);
         return add(Counter::OffCpuShortNs, waited_ns);
     }
@@ -208,14 +232,35 @@ fn end_wait(task: *mut task_struct, now_ns: u64) {
     off_cpu.record.thread.since_ns = since_ns;
     off_cpu.record.kind = RecordKind::OffCpu as u32;
     off_cpu.record.ended_ns = now_ns;
+    if UNWINDS && thread.has_stacks == 0 {
+        unwind_copy(task, off_cpu);
+    }
+    let thread = &off_cpu.record.thread;
     if get!(kernel_stacks) != 0 && thread.has_stacks != 0 && thread.kernel_stack == 0 {
         // Without, the record has the user stack alone.
+        let began_ns = clock::now_ns();
         off_cpu.record.thread.kernel_stack =
             stack_capture::capture_of_task(task, &mut off_cpu.scratch).unwrap_or(0);
-        end_stack(&mut off_cpu.scratch, now_ns);
+        end_stack(&mut off_cpu.scratch, began_ns);
     }
     send_record(off_cpu);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+/// Unwinds the copy of the user stack of a task whose wait was long enough for a record, unless the overhead limit is reached.
+#[inline(always)]
+fn unwind_copy(task: *mut task_struct, off_cpu: &mut OffCpuScratch) {
+    let now_ns = clock::now_ns();
+    let (scratch, thread) = (&mut off_cpu.scratch, &mut off_cpu.record.thread);
+    if !scratch.governor.begin_wait(now_ns, get!(max_overhead), u64::MAX) {
+        return;
+    }
+    if let Some(Ok(stack)) = off_cpu_copy::unwind(task, thread, (thread.since_ns, now_ns), scratch) {
+        thread.user_stack = stack;
+        thread.has_stacks = 1;
+        thread.is_cut = u32::from(scratch.unwind.is_cut());
+    }
+    end_stack(scratch, now_ns);
 }
 
 #[inline(always)]

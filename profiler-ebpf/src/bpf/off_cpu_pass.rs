@@ -69,6 +69,7 @@ fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuTh
     let is_runnable = found.state == WaitState::Runnable as u32 || found.state == WaitState::Throttled as u32;
     thread.since_ns = found.start_time;
     thread.previous_ns = u64::MAX;
+    thread.mean_ns = 0;
     thread.woken_ns = if is_runnable { found.start_time } else { 0 };
     thread.kernel_stack = stacks.kernel;
     thread.user_stack = stacks.user;

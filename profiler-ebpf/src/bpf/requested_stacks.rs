@@ -33,12 +33,13 @@ pub(crate) fn request(
     task: *mut task_struct,
     found: &WaitingTask,
     pass: &mut WallPass,
+    run_queue_ns: u64,
 ) -> Result<(), Counter> {
     let wall = wall_scratch().ok_or(Counter::WallLostAwake)?;
     let now_ns = now_ns();
     let kernel = waiting_stacks::capture_kernel_stack(task, found, &mut wall.pass.scratch, now_ns)?;
     let thread = &mut wall.record.thread;
-    fill_thread(thread, task, found, *pass);
+    fill_thread(thread, task, found, *pass, run_queue_ns);
     thread.time_ns = now_ns;
     thread.kernel_stack = kernel;
     thread.user_stack = 0;

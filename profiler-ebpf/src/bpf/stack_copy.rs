@@ -3,7 +3,10 @@
 use core::{ffi::c_void, ptr::read_volatile};
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
-use profiler_common::requested_stack::{PART_WORDS, StackPart};
+use profiler_common::{
+    requested_stack::{PART_WORDS, StackPart},
+    unwind::StackEndReason,
+};
 use profiler_ebpf::unwind_step::StackMemory;
 
 use super::{config::get, kernel_memory::read};
@@ -12,12 +15,15 @@ const WORD_BYTES: u64 = size_of::<u64>() as u64;
 const PAGE_BYTES: u64 = 4096;
 const PART_BYTES: u64 = PART_WORDS as u64 * WORD_BYTES;
 
-/// Copies the part from the wanted address on. False where it is not readable, or not anonymous memory: a page of a mapped file is
-/// read from a file system, which may never answer.
+/// `EBUSY` of `bpf_find_vma`: another thread holds the lock of the address space for writing, or waits for it.
+const EBUSY: i64 = 16;
+
+/// Copies the part from the wanted address on. Returns 0, or the [`StackEndReason`] where it cannot: memory that is not readable, or
+/// not anonymous. A page of a mapped file is read from a file system, which may never answer.
 ///
 /// `is_first`: most stacks end in the first part, and a page takes longer to find than to copy.
 #[inline(always)]
-pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool) -> bool {
+pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool) -> u32 {
     part.start = part.wanted;
     part.wanted = 0;
     part.bytes = 0;
@@ -25,7 +31,7 @@ pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool)
     let mut state: *mut StackPart = part;
     let (callback, context) = (note_anonymous_bytes as *mut c_void, (&raw mut state).cast());
     // SAFETY: the callback has the type that the helper calls, and the state outlives the call.
-    unsafe { helpers::bpf_find_vma(task, start, callback, context, 0) };
+    let found = unsafe { helpers::bpf_find_vma(task, start, callback, context, 0) };
     // SAFETY: the pointer is that of the reference.
     let part = unsafe { &mut *state };
     // VERIFIER: from the map, so that the paths through the callback meet again.
@@ -38,15 +44,18 @@ pub(crate) fn copy(part: &mut StackPart, task: *mut task_struct, is_first: bool)
     let bytes = unsafe { read_volatile(&raw const part.bytes) };
     part.bytes = 0;
     if bytes == 0 || bytes > PART_BYTES {
-        return false;
+        let is_locked = found as i64 == -EBUSY;
+        let reason = if is_locked { StackEndReason::MappingsLocked } else { StackEndReason::UnreadableStack };
+        return reason as u32;
     }
     let words = (&raw mut part.words).cast();
     // SAFETY: the destination has at least the size given; the helper checks the source.
     let result = unsafe { helpers::bpf_copy_from_user_task(words, bytes as u32, start as *const _, task, 0) };
-    if result == 0 {
-        part.bytes = bytes;
+    if result != 0 {
+        return StackEndReason::UnreadableStack as u32;
     }
-    result == 0
+    part.bytes = bytes;
+    0
 }
 
 /// The callback of `bpf_find_vma`, which is not called where another thread changes the address space: notes the number of bytes

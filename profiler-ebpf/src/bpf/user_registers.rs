@@ -126,8 +126,9 @@ fn pt_regs_on_stack(task: u64) -> Option<u64> {
 fn read_pt_regs(address: u64, leaf: &mut LeafRegisters) -> Option<Registers> {
     let [instruction_pointer, cs, _flags, stack_pointer]: [u64; 4] =
         kernel_memory::read(address, offset_of!(pt_regs, rip) as u32)?;
-    // A kernel thread never entered from user mode: these bytes are not its user registers.
-    if cs & PRIVILEGE_LEVEL != PRIVILEGE_LEVEL || cs & 0xffff == USER32_CS {
+    // A kernel thread never entered from user mode: these bytes are not its user registers. A thread that the kernel runs for a
+    // process, as those of io_uring, has a copy of its parent's, without a stack (`copy_thread`, `arch/x86/kernel/process.c`).
+    if cs & PRIVILEGE_LEVEL != PRIVILEGE_LEVEL || cs & 0xffff == USER32_CS || stack_pointer == 0 {
         return None;
     }
     if !kernel_memory::read_words(leaf, size_of::<LeafRegisters>() as u32, address) {

@@ -116,9 +116,12 @@ extern "C" fn unwind_part(index: u64, parts: *mut PartsOfStack) -> i64 {
     let task = unsafe { (*parts).task };
     // SAFETY: as above; the scratch outlives the loop.
     let pass = unsafe { &mut *(*parts).pass };
-    if !stack_copy::copy(&mut pass.part, task, index == 0) {
-        if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
-            pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
+    let failure = stack_copy::copy(&mut pass.part, task, index == 0);
+    if failure != 0 {
+        // Where a frame pointer leads to no stack, that is the reason.
+        let is_first = pass.scratch.unwind.end_reason == UnwindState::RUNNING;
+        if is_first || failure == StackEndReason::MappingsLocked as u32 {
+            pass.scratch.unwind.end_reason = failure;
         }
         return 1;
     }

@@ -188,6 +188,22 @@ fn is_displaced(task: *mut task_struct) -> bool {
         && read::<u64>(own_task, arrival).is_some_and(|arrival| load::<u64>(task, queued) >= arrival)
 }
 
+/// The time for which a task has waited for a CPU, nanoseconds: `sched_info.run_delay` and, where it waits now, the time up to the
+/// arrival of the thread that runs the pass, which can keep it waiting since. `None` where the kernel does not count it.
+#[inline(always)]
+pub(crate) fn run_queue_ns(task: *mut task_struct) -> Option<u64> {
+    let (run_delay, arrival) = (get!(wall.task_run_delay), get!(wall.task_last_arrival));
+    if run_delay == 0 {
+        return None;
+    }
+    // SAFETY: the helper has no arguments and cannot fail.
+    let own_task = unsafe { helpers::bpf_get_current_task() };
+    let own_arrival = read::<u64>(own_task, arrival).filter(|arrival| *arrival != 0)?;
+    let queued: u64 = load(task, arrival + size_of::<u64>() as u32);
+    let waits_ns = if queued == 0 { 0 } else { own_arrival.saturating_sub(queued) };
+    Some(load::<u64>(task, run_delay) + waits_ns)
+}
+
 /// The context switches of a task, voluntary and not.
 #[inline(always)]
 pub(crate) fn switches(task: *mut task_struct) -> u64 {

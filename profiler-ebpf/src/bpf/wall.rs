@@ -18,7 +18,7 @@ use super::{
     requested_stacks,
     ring_buffer::{Wakeup, send},
     waiting_stacks::{self, PassScratch},
-    waiting_task::{WaitingTask, load, waiting_task},
+    waiting_task::{WaitingTask, load, run_queue_ns, waiting_task},
 };
 
 /// The working memory of a pass.
@@ -38,21 +38,34 @@ pub(crate) fn sample_thread<const COPIES_STACKS: bool>(task: *mut task_struct) {
     let pass = unsafe { &mut *pass };
     count_visit();
     let Some(found) = waiting_task(task) else { return };
+    let mut run_queue_ns = first_run_queue_ns(task, *pass);
     if let Some(known) = known_thread(task as u64) {
         if is_known_stack(known, found.switches, found.start_time, *pass) {
             keep_waiting(known, &found, *pass);
             return;
         }
         send_wait(known, *pass);
+        if known.start_time == found.start_time {
+            run_queue_ns = known.run_queue_ns;
+        }
     }
     let captured = if COPIES_STACKS {
-        capture(task, &found, *pass)
+        capture(task, &found, *pass, run_queue_ns)
     } else {
-        requested_stacks::request(task, &found, pass)
+        requested_stacks::request(task, &found, pass, run_queue_ns)
     };
     if let Err(counter) = captured {
         count_lost(counter, *pass);
     }
+}
+
+/// The time that a thread which no earlier pass has found has waited for a CPU before the ticks of this pass.
+#[inline(always)]
+fn first_run_queue_ns(task: *mut task_struct, pass: WallPass) -> u64 {
+    let ended_ns: u64 =
+        if get!(wall.task_run_delay) == 0 { 0 } else { load(task, get!(wall.task_run_delay)) };
+    let before_ns = run_queue_ns(task).unwrap_or(0).saturating_sub(u64::from(pass.ticks) * pass.period_ns);
+    before_ns.max(ended_ns)
 }
 
 /// Counts the ticks of a thread without a sample.
@@ -98,6 +111,7 @@ fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
         known.recorded_ticks = pass.ticks_before.max(known.recorded_ticks);
     }
     known.found_ticks = pass.ticks_after();
+    count_run_queue(known, task.task, pass);
     // Not all threads in the same pass: thousands of records do not fit into the ring buffer.
     let turn = pass.number.wrapping_add(known.tid);
     if pass.passes_per_record != 0 && turn.is_multiple_of(pass.passes_per_record) {
@@ -120,8 +134,18 @@ pub(crate) fn send_wait(known: &mut WaitingThread, pass: WallPass) {
     if !send((&raw const wall.record).cast(), bytes, Wakeup::AtThreshold) {
         add(Counter::WallLostRingBuffer, ticks);
     }
-    known.recorded_ticks = known.found_ticks;
+    known.end_record(pass.period_ns);
     known.time_ns = now_ns() + pass.period_ns;
+}
+
+/// Sets the ticks of a thread that could run by the scheduler's time, where the kernel has it.
+#[inline(always)]
+fn count_run_queue(thread: &mut WaitingThread, task: *mut task_struct, pass: WallPass) {
+    if thread.is_runnable()
+        && let Some(total_ns) = run_queue_ns(task)
+    {
+        thread.count_run_queue(total_ns, pass.period_ns);
+    }
 }
 
 /// Captures the stacks of a thread, and remembers it.
@@ -129,12 +153,17 @@ pub(crate) fn send_wait(known: &mut WaitingThread, pass: WallPass) {
 /// # Errors
 /// The counter of the loss.
 #[inline(always)]
-fn capture(task: *mut task_struct, found: &WaitingTask, pass: WallPass) -> Result<(), Counter> {
+fn capture(
+    task: *mut task_struct,
+    found: &WaitingTask,
+    pass: WallPass,
+    run_queue_ns: u64,
+) -> Result<(), Counter> {
     let wall = wall_scratch().ok_or(Counter::WallLostAwake)?;
     let now_ns = now_ns();
     let stacks = waiting_stacks::capture(task, found, &mut wall.pass, now_ns)?;
     let thread = &mut wall.record.thread;
-    fill_thread(thread, task, found, pass);
+    fill_thread(thread, task, found, pass, run_queue_ns);
     thread.time_ns = now_ns;
     thread.kernel_stack = stacks.kernel;
     thread.user_stack = stacks.user;
@@ -149,6 +178,7 @@ pub(crate) fn fill_thread(
     task: *mut task_struct,
     found: &WaitingTask,
     pass: WallPass,
+    run_queue_ns: u64,
 ) {
     thread.start_time = found.start_time;
     thread.switches = found.switches;
@@ -158,6 +188,8 @@ pub(crate) fn fill_thread(
     thread.cpu = load(task, get!(wall.task_cpu));
     thread.found_ticks = pass.ticks_after();
     thread.recorded_ticks = pass.ticks_before;
+    thread.run_queue_ns = run_queue_ns;
+    count_run_queue(thread, task, pass);
     thread.comm = read(task as u64, get!(wall.task_comm)).unwrap_or_default();
 }
 

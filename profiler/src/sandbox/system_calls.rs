@@ -171,6 +171,7 @@ const SESSION: &[libc::c_long] = &[
     libc::SYS_getpriority,
     libc::SYS_perf_event_open,
     libc::SYS_pidfd_open,
+    libc::SYS_sched_setscheduler,
     libc::SYS_setpriority,
     libc::SYS_wait4,
     libc::SYS_waitid,
@@ -274,7 +275,8 @@ fn rules(job: Job) -> Result<Rules> {
         rules.insert(call, vec![rule([masked(2, libc::PROT_EXEC as u64, 0)])?]);
     }
     rules.insert(SYS_ioctl, vec![rule([differs(1, TIOCSTI), differs(1, TIOCLINUX)])?]);
-    rules.insert(SYS_prctl, any_of(0, &[libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64])?);
+    let own_thread = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_TIMERSLACK];
+    rules.insert(SYS_prctl, any_of(0, &own_thread.map(|option| option as u64))?);
     let mut families = Vec::new();
     if is_session {
         rules.insert(SYS_bpf, any_of(0, BPF_COMMANDS)?);

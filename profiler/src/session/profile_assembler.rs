@@ -305,6 +305,7 @@ impl ProfileAssembler {
             Some(StackEndReason::Backwards) => return StackEnd::Backwards,
             Some(StackEndReason::DepthLimit) => return StackEnd::DepthLimit,
             Some(StackEndReason::ReturnProbe) => return StackEnd::ReturnProbe,
+            Some(StackEndReason::MappingsLocked) => return StackEnd::MappingsLocked,
             // Functions that start a thread have no caller, and often no CFI that says so.
             Some(StackEndReason::NullCaller | StackEndReason::BrokenFramePointer) | None => {}
         }
@@ -498,6 +499,7 @@ mod tests {
             (StackEndReason::Backwards, StackEnd::Backwards),
             (StackEndReason::DepthLimit, StackEnd::DepthLimit),
             (StackEndReason::ReturnProbe, StackEnd::ReturnProbe),
+            (StackEndReason::MappingsLocked, StackEnd::MappingsLocked),
             (StackEndReason::NullCaller, StackEnd::Unknown),
             (StackEndReason::BrokenFramePointer, StackEnd::BrokenFramePointer),
         ] {

@@ -59,6 +59,7 @@ mod symbol_servers;
 mod targets;
 mod threads;
 mod unwinding;
+mod waiting_accounts;
 mod wall;
 
 /// The least share of correct stacks. A busy machine costs at most a few, which are sampled while a program starts or

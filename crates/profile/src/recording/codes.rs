@@ -113,6 +113,7 @@ codes! {
         Empty = 9,
         OutdatedTable = 10,
         ReturnProbe = 11,
+        MappingsLocked = 12,
     }
     FoundBy {
         NotRecorded = 1,

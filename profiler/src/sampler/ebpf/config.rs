@@ -100,6 +100,8 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
             min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
             wakers: off_cpu.wakers.into(),
             only_state: if off_cpu.only_disk { WaitState::Disk as u32 } else { 0 },
+            copies_per_cpu: sizes.stack_copies_per_cpu,
+            reserved: 0,
         };
     }
     if let Some((directory, controller)) = hierarchy {
@@ -247,6 +249,7 @@ fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Resu
 fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<()> {
     let task = |field| member(btf, "task_struct", field);
     let cpu = member(btf, "thread_info", "cpu").and_then(|offset| Ok(task("thread_info")? + offset));
+    let (task_last_arrival, task_run_delay) = run_queue_times(btf).unwrap_or_default();
     config.wall = WallOffsets {
         task_pid: task("pid")?,
         task_tgid: task("tgid")?,
@@ -258,7 +261,8 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         task_start_time: task("start_time")?,
         task_comm: task("comm")?,
         task_cpu: cpu.or_else(|_| task("cpu"))?,
-        task_last_arrival: last_arrival(btf).unwrap_or_default(),
+        task_last_arrival,
+        task_run_delay,
         vma_end: member(btf, "vm_area_struct", "vm_end")?,
         vma_file: member(btf, "vm_area_struct", "vm_file")?,
         vma_userfaultfd: btf.member("vm_area_struct", "vm_userfaultfd_ctx").unwrap_or_default(),
@@ -287,11 +291,13 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
     Ok(())
 }
 
-/// The offset of the time at which a task arrived on its CPU; `None` where the time at which it was queued does not follow.
-fn last_arrival(btf: &Btf) -> Option<u32> {
+/// The offsets of the time at which a task arrived on its CPU, and of its time in run queues; `None` where the time at which it was
+/// queued does not follow the first.
+fn run_queue_times(btf: &Btf) -> Option<(u32, u32)> {
     let [arrival, queued] = ["last_arrival", "last_queued"].map(|time| btf.member("sched_info", time));
     let arrival = arrival.filter(|arrival| queued == Some(arrival + size_of::<u64>() as u32))?;
-    Some(btf.member("task_struct", "sched_info")? + arrival)
+    let times = btf.member("task_struct", "sched_info")?;
+    Some((times + arrival, times + btf.member("sched_info", "run_delay")?))
 }
 
 /// The offsets of a task's run queue and of the count that says whether it is throttled; `None` without CPU quotas

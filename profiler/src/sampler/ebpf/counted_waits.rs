@@ -145,7 +145,7 @@ mod tests {
             has_stacks: 1,
             is_cut: 0,
             woken_state: WaitState::Runnable as u32,
-            reserved: 0,
+            mean_ns: 0,
             comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
             waker: Waker::default(),
         }

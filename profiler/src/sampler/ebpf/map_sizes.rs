@@ -1,6 +1,10 @@
 //! Sizes of the ring buffer and the BPF maps whose need grows with the CPUs.
 
-use profiler_common::{names, requested_stack::MAX_STACK_REQUESTS};
+use profiler_common::{
+    names,
+    off_cpu::{LEAST_STACK_COPIES_PER_CPU, STACK_COPIES},
+    requested_stack::MAX_STACK_REQUESTS,
+};
 
 use super::kernel_types::KernelTypes;
 use crate::sampler::{Filter, Plan};
@@ -42,6 +46,10 @@ pub(super) struct MapSizes {
     pub(super) stack_requests: u32,
     /// Threads whose off-CPU time is measured.
     pub(super) off_cpu_threads: u32,
+    /// Stacks that are copied at switches of each CPU.
+    pub(super) stack_copies_per_cpu: u32,
+    /// Those of all CPUs.
+    pub(super) stack_copies: u32,
     /// Threads whose system calls are timed.
     pub(super) system_calls: u32,
     /// Events that are sampled at their occurrences.
@@ -57,6 +65,9 @@ impl MapSizes {
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
         let times_system_calls = plan.events.iter().any(|planned| planned.event.needs_duration());
+        let copies_stacks =
+            plan.uses_unwinder() && plan.off_cpu.is_some_and(|plan| !plan.min_block.is_zero());
+        let stack_copies_per_cpu = (STACK_COPIES / cpus.possible.max(1)).max(LEAST_STACK_COPIES_PER_CPU);
         let has_unbounded_rate = plan.off_cpu.is_some() || !plan.events.is_empty();
         Self {
             ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled)
@@ -71,6 +82,8 @@ impl MapSizes {
                 1
             },
             off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
+            stack_copies_per_cpu,
+            stack_copies: if copies_stacks { stack_copies_per_cpu.saturating_mul(cpus.possible) } else { 1 },
             system_calls: if times_system_calls { MAX_WAITING_THREADS } else { 1 },
             events: u32::try_from(plan.events.len().max(1)).unwrap_or(u32::MAX),
         }
@@ -86,6 +99,7 @@ impl MapSizes {
             names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
             names::MAP_STACK_REQUESTS => Some(self.stack_requests),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
+            names::MAP_STACKS_AT_SWITCH => Some(self.stack_copies),
             names::MAP_SYSTEM_CALLS => Some(self.system_calls),
             names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
             _ => None,

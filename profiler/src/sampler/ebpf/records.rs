@@ -197,6 +197,7 @@ mod tests {
             reserved: 0,
             found_ticks: 70_005,
             recorded_ticks: 5,
+            run_queue_ns: 0,
             comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
         };
         let record = |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: thread(state) };

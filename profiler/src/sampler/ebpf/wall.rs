@@ -49,6 +49,8 @@ pub(super) struct WallPasses {
     ticks: u64,
     /// The ticks that became samples without a record.
     flushed_ticks: u64,
+    /// The ticks up to the last flush: a thread that no later pass has found has most likely ended.
+    removal_ticks: u64,
     next_pass: Instant,
     next_flush: Instant,
 }
@@ -82,6 +84,7 @@ impl WallPasses {
             passes: 0,
             ticks: 0,
             flushed_ticks: 0,
+            removal_ticks: 0,
             next_pass: started,
             next_flush: started + FLUSH_INTERVAL,
         };
@@ -134,6 +137,7 @@ impl WallPasses {
         for key in bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize)? {
             self.flush_thread(key, &mut samples)?;
         }
+        self.removal_ticks = self.ticks;
         Ok(samples)
     }
 
@@ -145,10 +149,11 @@ impl WallPasses {
             self.flushed_ticks += thread.ticks();
             samples.extend(records::waiting_sample(&thread));
         }
-        if thread.found_ticks != self.ticks {
+        // One that was on a CPU at the last pass keeps its time in run queues.
+        if thread.found_ticks <= self.removal_ticks {
             return bpf::delete_element(self.threads.as_fd(), &key);
         }
-        thread.recorded_ticks = thread.found_ticks;
+        thread.end_record(self.period_ns());
         thread.time_ns = monotonic_ns() + self.period_ns();
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }

@@ -4,6 +4,9 @@
 //! recognizes it by its own arrival there (`is_displaced` in `waiting_task.rs` of the BPF program): another thread that woke
 //! first would have displaced one that the pass does not recognize. And a target can delay a pass, which delays the reader
 //! only up to a deadline.
+//!
+//! The thread has real-time priority, where the profiler has the privilege. Behind threads of the target, it would run when one of
+//! them begins to wait: threads that nap would be found waiting too often.
 
 use std::{
     io,
@@ -12,15 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::{iterator_pass::Blockage, wall::WallPasses};
 use crate::{
     error::{Error, Result},
     sampler::{Batch, RawSample},
-    sys::priority::raise_thread_priority,
+    sys::priority::{end_real_time, raise_thread_priority, start_real_time},
 };
 
 /// How long a pass may take before the reader goes on without it.
 const DEADLINE: Duration = Duration::from_secs(1);
+
+/// The CPU time of a pass after which the thread gives up its real-time priority: threads of the target would wait that long for
+/// their CPU.
+const MAX_REAL_TIME: Duration = Duration::from_millis(5);
 
 /// The thread. Dropping it ends the thread, unless a target blocks it: then it ends with its pass.
 #[derive(Debug)]
@@ -168,6 +177,7 @@ impl State {
 
 /// Runs the passes until the thread has to end, or one fails.
 fn run(passes: &mut WallPasses, shared: &Shared) {
+    let mut is_real_time = start_real_time();
     let mut state = shared.lock();
     while !state.stops {
         let interval = state.interval;
@@ -185,7 +195,12 @@ fn run(passes: &mut WallPasses, shared: &Shared) {
         }
         state.pass_began = Some(Instant::now());
         drop(state);
+        let began = cpu_time();
         let result = passes.run();
+        if is_real_time && cpu_time().saturating_sub(began) > MAX_REAL_TIME {
+            end_real_time();
+            is_real_time = false;
+        }
         state = shared.lock();
         state.pass_began = None;
         if interval == Interval::Ends {
@@ -201,6 +216,12 @@ fn run(passes: &mut WallPasses, shared: &Shared) {
         }
         shared.changed.notify_all();
     }
+}
+
+/// The CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]
