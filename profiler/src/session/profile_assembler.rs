@@ -480,12 +480,8 @@ mod tests {
     }
 
     fn user_end(stack: &RawStack, name: &str) -> StackEnd {
-        end(
-            true,
-            &SampleStacks { user: Some(Arc::new(stack.clone())), ..SampleStacks::default() },
-            FrameKind::Native,
-            name,
-        )
+        let stacks = SampleStacks { user: Some(Arc::new(stack.clone())), ..SampleStacks::default() };
+        end(true, &stacks, FrameKind::Native, name)
     }
 
     #[test]
