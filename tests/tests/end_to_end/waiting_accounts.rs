@@ -49,7 +49,9 @@ fn a_stack_that_locked_mappings_hide_says_so_and_has_its_kernel_frames() {
         let unreadable = sum(&profile, |sample| ends_so(sample, StackEnd::UnreadableStack));
         assert_eq!(unreadable, 0, "{:?}", profile.first_ledger());
         let locked = |sample: &Sample| ends_so(sample, StackEnd::MappingsLocked);
-        let has_kernel_frames = |sample: &Sample| has_function(&profile, sample, "do_syscall_64");
+        let has_kernel_frames = |sample: &Sample| {
+            ["do_syscall_64", "asm_exc_page_fault"].iter().any(|entry| has_function(&profile, sample, entry))
+        };
         let (all, with_kernel_frames) =
             (sum(&profile, locked), sum(&profile, |sample| locked(sample) && has_kernel_frames(sample)));
         assert_eq!(all, with_kernel_frames);
@@ -131,9 +133,13 @@ mod measured {
             // Waits that last at either end, and the rest of a tick.
             assert!(in_run_queue < expected * 1.3 + 3.0, "{what}");
             assert!(in_run_queue > expected / 1.3 - 3.0, "{what}");
-            // Ticks of the timers and of passes are independent of each other: each is in the sum of two binomial distributions.
-            let on_cpu = ((after.on_cpu - before.on_cpu) / NS_PER_S * WALL_HZ as f64 / due).min(1.0);
-            let most_error = due * 0.02 + 3.0 + QUANTILE * (2.0 * due * on_cpu * (1.0 - on_cpu)).sqrt();
+            // Ticks of the timers, and those of passes that find the thread asleep, are independent of each other and of the account:
+            // each is binomially distributed.
+            let share = |ns: f64| (ns / NS_PER_S * WALL_HZ as f64 / due).clamp(0.0, 1.0);
+            let on_cpu = share(after.on_cpu - before.on_cpu);
+            let asleep = (1.0 - on_cpu - share(after.in_run_queue - before.in_run_queue)).clamp(0.0, 1.0);
+            let variance = due * (on_cpu * (1.0 - on_cpu) + asleep * (1.0 - asleep));
+            let most_error = due * 0.02 + 3.0 + QUANTILE * variance.sqrt();
             assert!((all - due).abs() < most_error, "{what}");
         }
     }
