@@ -79,7 +79,7 @@ impl WaitingThread {
     #[inline(always)]
     pub fn count_run_queue(&mut self, total_ns: u64, period_ns: u64) {
         let waited_ns = total_ns.saturating_sub(self.run_queue_ns);
-        let ticks = if period_ns == 0 { 0 } else { (waited_ns + period_ns / 2) / period_ns };
+        let ticks = (waited_ns + period_ns / 2).checked_div(period_ns).unwrap_or(0);
         self.recorded_ticks = self.found_ticks.wrapping_sub(ticks);
     }
 
