@@ -39,7 +39,7 @@ pub(crate) fn request(
     let now_ns = now_ns();
     let kernel = waiting_stacks::capture_kernel_stack(task, found, &mut wall.pass.scratch, now_ns)?;
     let thread = &mut wall.record.thread;
-    fill_thread(thread, task, found, *pass, run_queue_ns);
+    fill_thread(thread, task, found, pass, run_queue_ns);
     thread.time_ns = now_ns;
     thread.kernel_stack = kernel;
     thread.user_stack = 0;
@@ -154,7 +154,7 @@ fn end(request: &mut StackRequest, user_stack: u64, is_cut: bool) {
 #[inline(always)]
 fn lose(counter: Counter) {
     if let Some(pass) = WALL_PASS.get(0) {
-        count_lost(counter, *pass);
+        count_lost(counter, pass);
     }
 }
 

@@ -38,30 +38,30 @@ pub(crate) fn sample_thread<const COPIES_STACKS: bool>(task: *mut task_struct) {
     let pass = unsafe { &mut *pass };
     count_visit();
     let Some(found) = waiting_task(task) else { return };
-    let mut run_queue_ns = first_run_queue_ns(task, *pass);
+    let mut run_queue_ns = first_run_queue_ns(task, pass);
     if let Some(known) = known_thread(task as u64) {
-        if is_known_stack(known, found.switches, found.start_time, *pass) {
-            keep_waiting(known, &found, *pass);
+        if is_known_stack(known, found.switches, found.start_time, pass) {
+            keep_waiting(known, &found, pass);
             return;
         }
-        send_wait(known, *pass);
+        send_wait(known, pass);
         if known.start_time == found.start_time {
             run_queue_ns = known.run_queue_ns;
         }
     }
     let captured = if COPIES_STACKS {
-        capture(task, &found, *pass, run_queue_ns)
+        capture(task, &found, pass, run_queue_ns)
     } else {
         requested_stacks::request(task, &found, pass, run_queue_ns)
     };
     if let Err(counter) = captured {
-        count_lost(counter, *pass);
+        count_lost(counter, pass);
     }
 }
 
 /// The time that a thread which no earlier pass has found has waited for a CPU before the ticks of this pass.
 #[inline(always)]
-fn first_run_queue_ns(task: *mut task_struct, pass: WallPass) -> u64 {
+fn first_run_queue_ns(task: *mut task_struct, pass: &WallPass) -> u64 {
     let ended_ns: u64 =
         if get!(wall.task_run_delay) == 0 { 0 } else { load(task, get!(wall.task_run_delay)) };
     let before_ns = run_queue_ns(task).unwrap_or(0).saturating_sub(u64::from(pass.ticks) * pass.period_ns);
@@ -70,7 +70,7 @@ fn first_run_queue_ns(task: *mut task_struct, pass: WallPass) -> u64 {
 
 /// Counts the ticks of a thread without a sample.
 #[inline(always)]
-pub(crate) fn count_lost(counter: Counter, pass: WallPass) {
+pub(crate) fn count_lost(counter: Counter, pass: &WallPass) {
     let ticks = u64::from(pass.ticks);
     add(Counter::WallTicks, ticks);
     add(counter, ticks);
@@ -94,14 +94,14 @@ pub(crate) fn known_thread(task: u64) -> Option<&'static mut WaitingThread> {
 
 /// Whether a thread has not run since its stacks were captured, and they are not to be captured again.
 #[inline(always)]
-pub(crate) fn is_known_stack(known: &WaitingThread, switches: u64, start_time: u64, pass: WallPass) -> bool {
+pub(crate) fn is_known_stack(known: &WaitingThread, switches: u64, start_time: u64, pass: &WallPass) -> bool {
     let is_same = known.switches == switches && known.start_time == start_time;
     is_same && (known.is_cut == 0 || !captures_cut_stacks(pass.number))
 }
 
 /// Counts the ticks of a thread that has not run since the last pass.
 #[inline(always)]
-fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
+fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: &WallPass) {
     let is_gap = known.found_ticks < pass.ticks_before;
     if known.state != task.state || is_gap {
         // It was woken, and waits for a CPU. Its stacks are the same.
@@ -121,7 +121,7 @@ fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
 
 /// Sends the ticks of a thread that no record has. The next ones begin a period from now on.
 #[inline(always)]
-pub(crate) fn send_wait(known: &mut WaitingThread, pass: WallPass) {
+pub(crate) fn send_wait(known: &mut WaitingThread, pass: &WallPass) {
     let ticks = known.ticks();
     if ticks == 0 {
         return;
@@ -140,7 +140,7 @@ pub(crate) fn send_wait(known: &mut WaitingThread, pass: WallPass) {
 
 /// Sets the ticks of a thread that could run by the scheduler's time, where the kernel has it.
 #[inline(always)]
-fn count_run_queue(thread: &mut WaitingThread, task: *mut task_struct, pass: WallPass) {
+fn count_run_queue(thread: &mut WaitingThread, task: *mut task_struct, pass: &WallPass) {
     if thread.is_runnable()
         && let Some(total_ns) = run_queue_ns(task)
     {
@@ -156,7 +156,7 @@ fn count_run_queue(thread: &mut WaitingThread, task: *mut task_struct, pass: Wal
 fn capture(
     task: *mut task_struct,
     found: &WaitingTask,
-    pass: WallPass,
+    pass: &WallPass,
     run_queue_ns: u64,
 ) -> Result<(), Counter> {
     let wall = wall_scratch().ok_or(Counter::WallLostAwake)?;
@@ -177,7 +177,7 @@ pub(crate) fn fill_thread(
     thread: &mut WaitingThread,
     task: *mut task_struct,
     found: &WaitingTask,
-    pass: WallPass,
+    pass: &WallPass,
     run_queue_ns: u64,
 ) {
     thread.start_time = found.start_time;

@@ -76,7 +76,7 @@ extern "C" fn scan_next(_step: u64, scan: *mut *mut WallScan) -> i64 {
     let Some(pass) = WALL_PASS.get(0) else { return 1 };
     if scan.singles > 0 {
         scan.singles -= 1;
-    } else if scan_group(scan, *pass) {
+    } else if scan_group(scan, pass) {
         return 0;
     } else {
         scan.singles = SCAN_GROUP as u32 - 1;
@@ -88,7 +88,7 @@ extern "C" fn scan_next(_step: u64, scan: *mut *mut WallScan) -> i64 {
         let Some(known) = SCANNED_THREADS.get(scan.next_entry) else { return 1 };
         scan.next_entry += 1;
         if is_end || known.task != task {
-            end_waiting(known, *pass);
+            end_waiting(known, pass);
             return 0;
         }
         entry = *known;
@@ -96,7 +96,7 @@ extern "C" fn scan_next(_step: u64, scan: *mut *mut WallScan) -> i64 {
         scan.is_complete = 1;
         return 1;
     }
-    if !scan_thread(&mut entry, scan, *pass) {
+    if !scan_thread(&mut entry, scan, pass) {
         return 1;
     }
     let index = scan.kept;
@@ -110,7 +110,7 @@ extern "C" fn scan_next(_step: u64, scan: *mut *mut WallScan) -> i64 {
 /// Scans the threads of the next entries together. `false` where one of them does not wait as before, and where the entries are
 /// not in place: then each is scanned alone.
 #[inline(always)]
-fn scan_group(scan: &mut WallScan, pass: WallPass) -> bool {
+fn scan_group(scan: &mut WallScan, pass: &WallPass) -> bool {
     let task_type = get!(wall.task_type);
     let first = scan.next_entry;
     let is_in_place = first == scan.kept && first + SCAN_GROUP as u32 <= scan.entries;
@@ -155,7 +155,7 @@ fn scan_group(scan: &mut WallScan, pass: WallPass) -> bool {
 
 /// Sends the ticks of a thread that still waits.
 #[inline(always)]
-fn record_waiting(entry: &ScannedThread, pass: WallPass) {
+fn record_waiting(entry: &ScannedThread, pass: &WallPass) {
     if let Some(known) = known_thread(entry.task)
         && known.start_time == entry.start_time
     {
@@ -166,7 +166,7 @@ fn record_waiting(entry: &ScannedThread, pass: WallPass) {
 
 /// Scans the thread of an entry. `false` where its fields cannot be read.
 #[inline(always)]
-fn scan_thread(entry: &mut ScannedThread, scan: &mut WallScan, pass: WallPass) -> bool {
+fn scan_thread(entry: &mut ScannedThread, scan: &mut WallScan, pass: &WallPass) -> bool {
     let (voluntary, start_time) = (get!(wall.task_switches), get!(wall.task_start_time));
     let involuntary = voluntary + size_of::<u64>() as u32;
     let linked_end = if start_time > voluntary { start_time } else { involuntary } + size_of::<u64>() as u32;
@@ -210,7 +210,7 @@ fn scan_thread(entry: &mut ScannedThread, scan: &mut WallScan, pass: WallPass) -
 
 /// Counts the ticks of a thread that sleeps as it did at the last pass; `None` where it does not.
 #[inline(always)]
-fn keep_waiting(entry: &mut ScannedThread, has_record: bool, pass: WallPass) -> Option<()> {
+fn keep_waiting(entry: &mut ScannedThread, has_record: bool, pass: &WallPass) -> Option<()> {
     let known = known_thread(entry.task)?;
     // A thread that runs now has not been counted as switched yet.
     if !is_known_stack(known, entry.switches, entry.start_time, pass)
@@ -229,7 +229,7 @@ fn keep_waiting(entry: &mut ScannedThread, has_record: bool, pass: WallPass) -> 
 
 /// Ends the wait of an entry at the last pass.
 #[inline(always)]
-fn end_waiting(entry: &ScannedThread, pass: WallPass) {
+fn end_waiting(entry: &ScannedThread, pass: &WallPass) {
     if entry.is_waiting == 0 {
         return;
     }
