@@ -1,7 +1,7 @@
 //! User stacks that are copied at the switch away from a thread, and unwound when its wait was long enough for a record.
 //!
-//! Most waits of a busy server are short, and a copy costs a tenth of what unwinding does. The copy is that of the address space
-//! then: at the end of the wait another one is the current.
+//! Most waits of a busy server are short, and a copy costs a tenth of what unwinding does. It is made while the
+//! address space of the thread is the current one.
 
 use core::{
     ffi::c_void,
@@ -123,7 +123,7 @@ extern "C" fn unwind_left_frame(_iteration: u64, state: *mut CopiedStackState) -
     i64::from(!unwinder::unwind_frame::<false>(scratch, &stack))
 }
 
-/// Whether a copy is complete, and that of this wait.
+/// Whether a copy is complete, and belongs to this wait.
 #[inline(always)]
 fn is_of(copy: &StackAtSwitch, thread: &OffCpuThread, since_ns: u64) -> bool {
     // SAFETY: the reference is valid and aligned. Another CPU can write it.
