@@ -169,6 +169,7 @@ const LEGACY: &[libc::c_long] = &[];
 /// The calls of a session: perf events of CPUs that come online, and the processes that it watches and waits for.
 const SESSION: &[libc::c_long] = &[
     libc::SYS_getpriority,
+    libc::SYS_membarrier,
     libc::SYS_perf_event_open,
     libc::SYS_pidfd_open,
     libc::SYS_sched_setscheduler,

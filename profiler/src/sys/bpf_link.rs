@@ -6,7 +6,20 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
+use rustix::thread::{MembarrierCommand, membarrier};
+
 use super::bpf::{ATTACH_TYPE_ITERATOR, ATTACH_TYPE_UPROBE_MULTI, Command, bpf_fd, raw};
+
+/// Waits until programs whose links were closed have ended on all CPUs. Closing a link does not wait for them, and where the
+/// hypervisor or the kernel (`PREEMPT_RCU`) displaces one, it can count an occurrence and send its sample much later.
+///
+/// The kernel runs these programs between `rcu_read_lock` and `rcu_read_unlock` (`__bpf_trace_run`, `kernel/trace/bpf_trace.c`), and
+/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu` (`kernel/sched/membarrier.c`).
+pub(crate) fn wait_for_closed() {
+    if let Err(error) = membarrier(MembarrierCommand::Global) {
+        log::debug!("a BPF program can run for a moment after its link was closed: {error}");
+    }
+}
 
 /// `union bpf_attr`, the part for `BPF_LINK_CREATE` of an iterator.
 #[repr(C)]

@@ -63,9 +63,12 @@ use self::{
     timers::CpuTimers,
 };
 use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, batch_order::BatchOrder};
-use crate::error::{Error, ErrorKind, Operation, Result};
 #[cfg(fuzzing)]
 use crate::sys::perf_ring::PerfRecord;
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sys::bpf_link,
+};
 
 /// How often the list of online CPUs is read.
 const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -401,6 +404,9 @@ impl SampleSource for EbpfSource {
         self.stopped = true;
         self.programs.stop_off_cpu();
         self.programs.events().stop();
+        if self.plan.off_cpu.is_some() || !self.plan.events.is_empty() {
+            bpf_link::wait_for_closed();
+        }
         for cpu in &self.cpus {
             cpu.timers.stop().and_then(|()| cpu.events.stop()).map_err(|error| {
                 Error::with_source(
