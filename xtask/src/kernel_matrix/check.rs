@@ -87,9 +87,21 @@ fn shares(transcript: &Transcript) -> Result<String> {
 fn lost(transcript: &Transcript) -> Result<String> {
     for (name, step) in transcript.steps() {
         let Some(summary) = step.summary() else { continue };
-        ensure!(summary.ends_with(", 0 lost"), "{name}: {summary}");
+        ensure!(summary.ends_with(", 0 lost") || is_lost_to_the_target(summary), "{name}: {summary}");
     }
     Ok("0".to_owned())
+}
+
+/// Whether at most one sample in 100 is lost, all because the thread woke up while its stack was copied. On a slow machine that
+/// takes long enough.
+fn is_lost_to_the_target(summary: &str) -> bool {
+    let Some(counts) = summary.strip_suffix(" lost (thread ran while its stack was read)") else {
+        return false;
+    };
+    let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
+    let samples = number(counts.split_whitespace().nth(1));
+    let lost = number(counts.split_whitespace().last());
+    samples.zip(lost).is_some_and(|(samples, lost)| lost * 100 <= samples)
 }
 
 /// `tests/workloads/chain.c` without frame pointers, from the entry point of the program to the leaf.
@@ -368,6 +380,11 @@ mod tests {
                 "profiler: 999 samples in 2.0 s of x, 0 lost",
                 "profiler: 999 samples in 2.0 s of x, 3 lost (x)",
             ),
+            (
+                "lost",
+                "profiler: 999 samples in 2.0 s of x, 0 lost",
+                "profiler: 999 samples in 2.0 s of x, 10 lost (thread ran while its stack was read)",
+            ),
             ("musl %", "l;_start;_start_c;main", "l;main"),
             ("musl %", "run;leaves;copy", "run;copy"),
             ("kernel %", "read;vfs_read 500", "read 500"),
@@ -389,6 +406,13 @@ mod tests {
         }
         assert!(wrong(&console("6.1.0").replace("in 2.0 s", "in 4.8 s")).contains(&"storm"));
         assert_eq!(wrong("").len(), COLUMNS.len() - 1, "no profile, no loss");
+    }
+
+    #[test]
+    fn few_threads_that_wake_up_while_their_stack_is_copied_are_no_failure() {
+        let few = "999 samples in 2.0 s of x, 9 lost (thread ran while its stack was read)";
+        let console = console("6.1.0").replace("999 samples in 2.0 s of x, 0 lost", few);
+        assert!(console.contains(few) && !wrong(&console).contains(&"lost"));
     }
 
     #[test]
