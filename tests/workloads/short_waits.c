@@ -1,11 +1,11 @@
-/* Twenty threads that wait 30 times for 20 us and then once for 20 ms, as the threads of a server do: mixed > descend > ... > short_wait
+/* Ten threads that wait 30 times for 20 us and then once for 20 ms, as the threads of a server do: mixed > descend > ... > short_wait
  * or long_wait. Arguments: seconds. */
 #include <pthread.h>
 #include <sys/prctl.h>
 
 #include "lifetime.h"
 
-enum { THREADS = 20, SHORT_WAITS = 30, DEPTH = 40 };
+enum { THREADS = 10, SHORT_WAITS = 30, DEPTH = 40 };
 
 static volatile unsigned long sink;
 
