@@ -206,7 +206,8 @@ mod measured {
         println!("{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen");
         assert!(
             (found_ns - measured_ns).abs() < tolerance_ns,
-            "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen"
+            "{name}: {found_ns} of {measured_ns} ns in {waits} waits, {stolen} ns were stolen: {:?}",
+            profile.first_ledger()
         );
     }
 
