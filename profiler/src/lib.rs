@@ -80,7 +80,6 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `agent` | `agent`: windows of a node for OpenTelemetry and Pyroscope, with an exact account of their delivery |
 //! | `formats` | `WriteFormat`: profiles in the formats of other tools |
 //! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
 //! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
@@ -120,8 +119,6 @@ pub use counted_event::{CountedEvent, UnknownEvent};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use event_condition::{EventCondition, InvalidCondition};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-#[cfg(feature = "agent")]
-pub use profiler_agent as agent;
 pub use profiler_findings as findings;
 pub use profiler_processes::{CpuSet, InvalidCpuSet};
 #[cfg(feature = "filters")]

@@ -1,8 +1,14 @@
 //! Sends what a node did to an existing backend: window by window, with an exact account of every sample.
 //!
 //! A [`Window`] is the profile of one interval, with a [`Resource`] for each of its processes. An encoder makes
-//! [`Message`]s of it, which the delivery sends.
+//! [`Message`]s of it, which the delivery sends. [`Agent`] does all of it: it samples, names, selects, encodes and delivers.
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `sampling` | yes | [`Agent`]; without it, windows are encoded and delivered alone, and the crate does not depend on `profiler` |
 
+#[cfg(feature = "sampling")]
+mod agent;
 pub mod delivery;
 pub mod environment;
 mod filter;
@@ -20,6 +26,11 @@ pub mod selection;
 mod tests;
 mod window;
 
+#[cfg(feature = "sampling")]
+pub use self::agent::{
+    AccountError, Agent, AgentBuilder, AgentError, AgentEvent, MemoryAction, MemoryUse, PROBABILITY_LIMITS,
+    Sent, WINDOW_LIMITS, WindowAccount,
+};
 pub use self::{
     filter::{Filter, InvalidFilter},
     message::{Encoded, Message},

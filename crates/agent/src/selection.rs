@@ -1,4 +1,4 @@
-//! Selects the samples of a window that are sent, and gives them their weight.
+//! Selects the samples of a window that are sent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,10 +6,9 @@ use profiler_profile::{ProcessId, Profile, ProfileCopy, Sample};
 
 use crate::{Resource, Window};
 
-/// A copy with the samples of the resources that `is_selected` selects, each with its value times `weight`. The ledger stays
-/// that of the measurement.
+/// A copy with the samples of the resources that `is_selected` selects. The ledger stays that of the measurement.
 #[must_use]
-pub fn selected(window: &Window, is_selected: impl Fn(&Resource) -> bool, weight: u64) -> Window {
+pub fn selected(window: &Window, is_selected: impl Fn(&Resource) -> bool) -> Window {
     let profile = window.profile();
     let is_selected: Vec<_> = window.resources().iter().map(is_selected).collect();
     let mut copy = ProfileCopy::of(profile);
@@ -24,7 +23,7 @@ pub fn selected(window: &Window, is_selected: impl Fn(&Resource) -> bool, weight
         let stack = *stacks
             .entry(sample.stack)
             .or_insert_with(|| copy.stack_with(profile.stack(sample.stack), |_| true));
-        copy.sample(&Sample { value: sample.value.saturating_mul(weight), ..*sample }, stack);
+        copy.sample(sample, stack);
     }
     let copied = copy.finish(profile.header().clone());
     let original = |id: ProcessId| window.resource_of(processes.copied[id.index()]);
@@ -81,7 +80,10 @@ mod tests {
     fn selected_samples_have_their_weight_and_others_are_left_out() {
         let stacks = [("a;main;work", 2), ("b;main;idle", 3), ("c;main", 4), ("b;main", 5)];
         let all = window(test_profile::folded(&stacks));
-        let sent = selected(&all, |resource| resource.attributes["service.name"] != "a", 5);
+        let sent = selected(&all, |resource| resource.attributes["service.name"] != "a");
+        let first = sent.profile().samples().as_ptr();
+        let sent = sent.weighted(5);
+        assert_eq!(sent.profile().samples().as_ptr(), first, "a second copy");
         let expected = [("b", 15), ("c", 20), ("b", 25)].map(|(name, value)| (name.to_owned(), value));
         assert_eq!(samples(&sent), expected);
         assert_eq!(sample_count(sent.profile()), 60);
@@ -96,7 +98,7 @@ mod tests {
             let events = &all.profile().ledger().events;
             let reported: u64 = events.iter().map(|event| event.reported).sum();
             assert_eq!(sample_count(all.profile()), reported);
-            let copied = selected(&all, |_| true, 1);
+            let copied = selected(&all, |_| true);
             assert_eq!(samples(&copied), samples(&all));
         }
     }

@@ -32,6 +32,13 @@ impl Window {
         Self { profile, resources, resource_of: of_processes }
     }
 
+    /// The window with the value of each sample times `weight`. The ledger stays that of the measurement, and nothing is copied.
+    #[must_use]
+    pub fn weighted(mut self, weight: u64) -> Self {
+        self.profile.multiply_values(weight);
+        self
+    }
+
     /// The profile of the interval.
     #[must_use]
     pub fn profile(&self) -> &Profile {

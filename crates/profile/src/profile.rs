@@ -281,6 +281,14 @@ impl Profile {
         self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
     }
 
+    /// Multiplies the value of each sample. A product beyond [`u64::MAX`] is [`u64::MAX`]. The ledger remains the account of the
+    /// measurement.
+    pub fn multiply_values(&mut self, factor: u64) {
+        for sample in &mut self.samples {
+            sample.value = sample.value.saturating_mul(factor);
+        }
+    }
+
     /// The number of equal and independent samples that would give the noise of an event's samples. Each CPU tick is one.
     /// Waits differ in length, and the ticks of one wait are not independent: waits have the effective sample size of
     /// L. Kish, "Survey Sampling" (1965), the square of the sum of the values divided by the sum of their squares.

@@ -313,6 +313,13 @@ impl Session {
         self.adjustment.frequency_hz = self.max_frequency_hz.map(|max_hz| frequency_hz.min(max_hz));
     }
 
+    /// The highest frequency of CPU samples, hertz: the frequency of the [`Builder`](crate::Builder). `None` for a session without
+    /// CPU samples.
+    #[must_use]
+    pub fn max_frequency_hz(&self) -> Option<u64> {
+        self.max_frequency_hz
+    }
+
     /// Evicts the stacks that are kept for later samples, at the end of the interval of the next profile: they take memory, and
     /// are sent again when they are sampled again.
     pub fn evict_stacks(&mut self) {

@@ -1,6 +1,7 @@
 //! Tests `profiler agent`: what a backend receives, its account, a backend that hangs, restarts, metrics and rights.
 
 mod backends;
+mod embedded;
 mod names;
 mod process;
 mod prometheus;

@@ -20,6 +20,24 @@ pub struct DeliveryOptions {
     pub timeout: Duration,
 }
 
+impl DeliveryOptions {
+    /// The time limit of a request by default, that of `OTEL_EXPORTER_OTLP_TIMEOUT`.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Sends to a backend, without headers and without a spool.
+    #[must_use]
+    pub fn new(destination: Destination) -> Self {
+        Self {
+            destination,
+            headers: Vec::new(),
+            bearer_token_file: None,
+            ca_file: None,
+            spool: None,
+            timeout: Self::DEFAULT_TIMEOUT,
+        }
+    }
+}
+
 /// A backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {

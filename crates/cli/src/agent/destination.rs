@@ -1,7 +1,5 @@
 //! Which backend the arguments and the variables of OpenTelemetry select, and how it is reached.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use profiler_agent::{
     delivery::{DeliveryOptions, Destination, SpoolOptions},
@@ -9,9 +7,6 @@ use profiler_agent::{
 };
 
 use crate::{arguments::AgentArguments, wrong_arguments::WrongArguments};
-
-/// The time limit of a request: the default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The options of the delivery; `None` if no backend is selected. Arguments win over variables.
 pub(super) fn delivery_options(
@@ -27,7 +22,7 @@ pub(super) fn delivery_options(
         bearer_token_file: arguments.bearer_token_file.clone(),
         ca_file: arguments.ca_file.clone().or(environment.certificate.clone().filter(|_| is_otlp)),
         spool: directory.map(|directory| SpoolOptions { directory, max_bytes: arguments.spool_max }),
-        timeout: environment.timeout.filter(|_| is_otlp).unwrap_or(TIMEOUT),
+        timeout: environment.timeout.filter(|_| is_otlp).unwrap_or(DeliveryOptions::DEFAULT_TIMEOUT),
     }))
 }
 
@@ -73,6 +68,8 @@ fn headers(arguments: &AgentArguments, of_environment: &[(String, String)]) -> V
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -135,7 +132,7 @@ mod tests {
         let variables =
             [("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "500")];
         let options = options("--pyroscope http://a --spool /s --spool-max 1M", &variables).unwrap();
-        assert_eq!((options.headers, options.timeout), (vec![], TIMEOUT));
+        assert_eq!((options.headers, options.timeout), (vec![], DeliveryOptions::DEFAULT_TIMEOUT));
         assert_eq!(options.spool, Some(SpoolOptions { directory: "/s".into(), max_bytes: 1 << 20 }));
     }
 

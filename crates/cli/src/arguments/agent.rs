@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use profiler::{Builder, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler, Target};
-use profiler_agent::{Filter, naming::Label};
+use profiler_agent::{Filter, PROBABILITY_LIMITS, WINDOW_LIMITS, naming::Label};
 
 use crate::{byte_size::parse_byte_size, duration::parse_duration, event_log::LogFormat};
 
@@ -90,11 +90,10 @@ impl AgentArguments {
     }
 }
 
-/// Parses `--window`. The limits bound the requests of a fleet and the memory of a window.
+/// Parses `--window`.
 fn parse_window(text: &str) -> Result<Duration, String> {
-    const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
     match parse_duration(text)? {
-        window if LIMITS.contains(&window) => Ok(window),
+        window if WINDOW_LIMITS.contains(&window) => Ok(window),
         _ => Err("a window takes from 1s to 10m".to_owned()),
     }
 }
@@ -107,9 +106,8 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
 }
 
 fn parse_probability(text: &str) -> Result<f64, String> {
-    const LIMITS: std::ops::RangeInclusive<f64> = 0.001..=1.0;
     match text.parse() {
-        Ok(probability) if LIMITS.contains(&probability) => Ok(probability),
+        Ok(probability) if PROBABILITY_LIMITS.contains(&probability) => Ok(probability),
         _ => Err("a probability is a number from 0.001 to 1".to_owned()),
     }
 }

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, io::Write as _, process::Command};
 
-use profiler::{
-    Profile,
-    agent::naming::{Naming, NamingOptions},
-};
+use profiler::Profile;
+use profiler_agent::naming::{Naming, NamingOptions};
 use profiler_tests::{Workload, file, run_command, skip_unless_required, workload_path};
 
 /// The samples of each service and stack, frames root first.

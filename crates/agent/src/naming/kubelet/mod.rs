@@ -25,6 +25,10 @@ pub(super) use self::pods::{Owner, Pod, Pods};
 /// The time between two requests. A pod that is started has its labels within one window.
 const INTERVAL: Duration = Duration::from_secs(15);
 
+/// The files of a pod's service account (<https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>).
+const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+const CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
 /// How the kubelet is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletOptions {
@@ -35,6 +39,15 @@ pub struct KubeletOptions {
     /// The file with the certificates of the authorities that sign the kubelet's certificate; those of Mozilla where it is not
     /// given.
     pub ca_file: Option<PathBuf>,
+}
+
+impl KubeletOptions {
+    /// A kubelet that is asked with the service account of this pod, where there is one.
+    #[must_use]
+    pub fn with_service_account(url: impl Into<String>) -> Self {
+        let file = |path: &str| Some(PathBuf::from(path)).filter(|path| path.exists());
+        Self { url: url.into(), token_file: file(TOKEN_FILE), ca_file: file(CA_FILE) }
+    }
 }
 
 /// Why the pods are unknown.

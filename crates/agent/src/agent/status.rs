@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use profiler_agent::{
-    delivery::DeliveryLedger,
-    metrics::{Metric, MetricKind, MetricValue, Status},
-};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
     memory_use::resident_bytes,
     state::{Counts, State},
+};
+use crate::{
+    delivery::DeliveryLedger,
+    metrics::{Metric, MetricKind, MetricValue, Status},
+    otlp::PROTO_VERSION,
 };
 
 /// The status for the server of the metrics.
@@ -34,7 +35,7 @@ fn of_process() -> Vec<Metric> {
     let version = MetricValue {
         labels: vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("otlp_version", profiler_agent::otlp::PROTO_VERSION.to_owned()),
+            ("otlp_version", PROTO_VERSION.to_owned()),
         ],
         value: 1.0,
     };

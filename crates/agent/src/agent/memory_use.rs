@@ -28,11 +28,11 @@ const V2_FILES: FileNames = FileNames { limit: "memory.max", usage: "memory.curr
 
 /// The memory in use at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MemoryUse {
+pub struct MemoryUse {
     /// The resident memory of this process, bytes.
-    pub(super) resident_bytes: u64,
+    pub resident_bytes: u64,
     /// What is charged to its cgroup and cannot be freed by the kernel, bytes: resident memory, and BPF maps. 0 without a limit.
-    pub(super) charged_bytes: u64,
+    pub charged_bytes: u64,
 }
 
 /// Measures the memory of this process.

@@ -1,17 +1,24 @@
 //! Encodes windows for the backend and hands them to the delivery.
 
-use std::{fs, io, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, bail};
 use profiler::sandbox;
-use profiler_agent::{
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+
+use super::error::{AccountError, AgentError};
+use crate::{
     Encoded, Window,
     delivery::{Delivery, DeliveryLedger, DeliveryOptions, Destination},
     otlp::{self, OtlpOptions},
     pyroscope::{self, PyroscopeOptions},
     selection,
 };
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 /// The longest time for which the end waits for the backend. What it does not take stays in the spool.
 const MAX_END_TIME: Duration = Duration::from_secs(5);
@@ -29,20 +36,20 @@ pub(super) struct Sender {
     delivery: Arc<Delivery>,
 }
 
-/// What became of a window, in samples with their weight.
+/// The requests of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent {
-    /// Requests to the backend.
-    pub(super) messages: usize,
-    /// Bytes of the requests' bodies.
-    pub(super) bytes: usize,
-    /// Those that are in no request, because they exceed a limit of the backend.
-    pub(super) too_large: u64,
+pub struct Sent {
+    /// Their number.
+    pub messages: usize,
+    /// The bytes of their bodies.
+    pub bytes: usize,
+    /// Samples that are in none of them, because they exceed a limit of the backend; with their weight.
+    pub too_large: u64,
 }
 
 impl Sender {
     /// Starts the delivery. With `is_confined`, its threads have the least rights.
-    pub(super) fn start(options: DeliveryOptions, is_confined: bool) -> Result<Self> {
+    pub(super) fn start(options: DeliveryOptions, is_confined: bool) -> Result<Self, AgentError> {
         let encoder = match options.destination {
             Destination::Pyroscope { .. } => Encoder::Pyroscope(PyroscopeOptions::default()),
             Destination::OtlpHttp { .. } | Destination::OtlpGrpc { .. } => {
@@ -68,7 +75,7 @@ impl Sender {
     ///
     /// # Errors
     /// The encoder's account differs from that of the window.
-    pub(super) fn send(&self, window: &Window) -> Result<Sent> {
+    pub(super) fn send(&self, window: &Window) -> Result<Sent, AccountError> {
         let encoded = match &self.encoder {
             Encoder::Otlp(options) => otlp::encode(window, options),
             Encoder::Pyroscope(options) => pyroscope::encode(window, options),
@@ -83,7 +90,7 @@ impl Sender {
         let encoded_samples = messages.iter().map(|message| message.samples).sum::<u64>() + too_large;
         self.delivery.push(encoded);
         if encoded_samples != samples {
-            bail!("the window has {samples} samples, and its requests have {encoded_samples}");
+            return Err(AccountError { window: samples, requests: encoded_samples });
         }
         Ok(sent)
     }
@@ -95,15 +102,18 @@ impl Sender {
 }
 
 /// Opens the directory of the spool, which is created for this user alone where it does not exist.
-fn open_spool(path: &Path) -> Result<std::os::fd::OwnedFd> {
-    let failed = || format!("failed to open the spool directory `{}`", path.display());
+fn open_spool(path: &Path) -> Result<OwnedFd, AgentError> {
+    open_or_create(path).map_err(|source| AgentError::SpoolDirectory { path: path.to_owned(), source })
+}
+
+fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        fs::create_dir_all(parent).with_context(failed)?;
+        fs::create_dir_all(parent)?;
     }
     match mkdirat(CWD, path, Mode::RWXU).map_err(io::Error::from) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error).with_context(failed),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty()).with_context(failed)
+    Ok(openat(CWD, path, flags, Mode::empty())?)
 }

@@ -2,8 +2,8 @@
 
 use super::memory_use::{MemoryMeter, MemoryUse};
 
-/// The most resident memory, bytes.
-const MAX_BYTES: u64 = 64 << 20;
+/// The most resident memory by default, bytes.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// The share of the limit of the agent's cgroup that the agent may use, percent.
 const CGROUP_PERCENT: u64 = 80;
@@ -29,13 +29,13 @@ pub(super) struct MemoryBounds {
 }
 
 impl MemoryBounds {
-    /// The bounds in a cgroup with this limit, bytes.
-    fn in_cgroup(limit_bytes: Option<u64>) -> Self {
-        let of_cgroup = limit_bytes.map_or(MAX_BYTES, |bytes| bytes / 100 * CGROUP_PERCENT);
+    /// The bounds of a process that may have this resident memory, in a cgroup with this limit, bytes.
+    fn new(max_bytes: u64, limit_bytes: Option<u64>) -> Self {
+        let of_cgroup = limit_bytes.map_or(max_bytes, |bytes| bytes / 100 * CGROUP_PERCENT);
         let reserve =
             |limit_bytes: u64| (limit_bytes / 100 * CGROUP_RESERVE_PERCENT).min(MAX_CGROUP_RESERVE_BYTES);
         let charged_bytes = limit_bytes.map_or(u64::MAX, |bytes| bytes - reserve(bytes));
-        Self { resident_bytes: of_cgroup.min(MAX_BYTES), charged_bytes }
+        Self { resident_bytes: of_cgroup.min(max_bytes), charged_bytes }
     }
 
     /// Whether more memory is in use.
@@ -60,21 +60,21 @@ pub(super) struct MemoryLimit {
     calm_windows: u32,
 }
 
-/// What the end of a window asks for.
+/// What the memory limit does at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemoryAction {
-    /// Evict what is kept for later samples.
+pub enum MemoryAction {
+    /// Evicts what is kept for later samples.
     Evict,
-    /// Evict it, and sample at the new frequency, which is lower.
+    /// Evicts it, and lowers the frequency.
     Lower,
-    /// Sample at the new frequency, which is higher.
+    /// Raises the frequency.
     Raise,
 }
 
 impl MemoryLimit {
-    /// The limit of this process, which samples at a frequency, hertz.
-    pub(super) fn new(meter: &MemoryMeter, requested_hz: u64) -> Self {
-        Self::with_bounds(MemoryBounds::in_cgroup(meter.cgroup_limit_bytes()), requested_hz)
+    /// The limit of this process, which may have this resident memory, bytes, and samples at a frequency, hertz.
+    pub(super) fn new(meter: &MemoryMeter, max_bytes: u64, requested_hz: u64) -> Self {
+        Self::with_bounds(MemoryBounds::new(max_bytes, meter.cgroup_limit_bytes()), requested_hz)
     }
 
     fn with_bounds(bounds: MemoryBounds, requested_hz: u64) -> Self {
@@ -193,10 +193,12 @@ mod tests {
 
     #[test]
     fn a_part_of_the_limit_of_a_cgroup_stays_free() {
-        let bounds = MemoryBounds::in_cgroup;
+        let bounds = |limit_bytes| MemoryBounds::new(MAX_BYTES, limit_bytes);
         assert_eq!(bounds(None), MemoryBounds { resident_bytes: 64 << 20, charged_bytes: u64::MAX });
         let (resident_bytes, charged_bytes) = (64 << 20, 252 << 20);
         assert_eq!(bounds(Some(256 << 20)), MemoryBounds { resident_bytes, charged_bytes });
         assert_eq!(bounds(Some(1_000)), MemoryBounds { resident_bytes: 800, charged_bytes: 900 });
+        let (resident_bytes, charged_bytes) = (1 << 30, u64::MAX);
+        assert_eq!(MemoryBounds::new(1 << 30, None), MemoryBounds { resident_bytes, charged_bytes });
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_agent::delivery::Delivery;
+use crate::delivery::Delivery;
 
 /// Windows without which the agent counts as hung.
 const MAX_MISSED_WINDOWS: u32 = 3;
@@ -15,7 +15,7 @@ const MAX_MISSED_WINDOWS: u32 = 3;
 pub(super) struct Counts {
     /// Windows that were sampled.
     pub(super) sampled_windows: u64,
-    /// Windows that were not, because of `--probability`.
+    /// Windows that were not, because of the probability.
     pub(super) skipped_windows: u64,
     /// Samples of windows that were sampled.
     pub(super) samples: u64,
@@ -29,9 +29,9 @@ pub(super) struct Counts {
     pub(super) symbolized_frames: u64,
     /// Frames of the samples without a symbol.
     pub(super) unsymbolized_frames: u64,
-    /// Files of `--write-dir`.
+    /// Windows that were written.
     pub(super) written_files: u64,
-    /// Windows without a file of `--write-dir`, because it could not be written.
+    /// Windows that could not be written.
     pub(super) failed_files: u64,
     /// Times at which stacks were evicted because of the memory limit.
     pub(super) evictions: u64,
