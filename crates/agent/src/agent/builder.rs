@@ -123,7 +123,8 @@ impl AgentBuilder {
     }
 
     /// Calls a function with the profile of each sampled window, before it is sent: with the selected samples and the values as
-    /// measured. It runs on the thread that calls [`Agent::run`]. An error is counted and becomes
+    /// measured. It runs on the thread that calls [`Agent::run`], which can write files in the [sandbox](Self::sandbox) after
+    /// [`restore_file_rights`](sandbox::restore_file_rights). An error is counted and becomes
     /// [`AgentEvent::NotWritten`](super::AgentEvent::NotWritten).
     pub fn write_windows(mut self, write: impl FnMut(&Profile) -> io::Result<()> + Send + 'static) -> Self {
         self.write_window = Some(Box::new(write));

@@ -67,7 +67,7 @@ pub struct Agent {
     windows: Windows,
 }
 
-/// What becomes of windows.
+/// Names, selects, writes and sends the windows of a session.
 struct Windows {
     plan: WindowPlan,
     meter: MemoryMeter,
