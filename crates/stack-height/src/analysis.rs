@@ -34,7 +34,7 @@ const MAX_ROWS: usize = 4 << 20;
 const SHORT_FUNCTION_BYTES: u64 = 40;
 
 /// Computes the unwind rows of the code in `wanted` (sorted ranges). Code outside is followed only to decide whether a
-/// function returns.
+/// function returns, and from the entry point to `main`.
 ///
 /// The rows are sorted by address. Each is valid up to the next one. `should_continue` is called regularly.
 ///
@@ -78,6 +78,7 @@ pub fn analyze_in_parts(
         code: MachineCode::new(program),
         interpreter: Interpreter::new(),
         work: Work::new(wanted_bytes, should_continue),
+        has_fixed_addresses: hints.has_fixed_addresses,
         called: BTreeSet::new(),
         likely: BTreeSet::new(),
         never_return: HashSet::from_iter(hints.never_return.iter().copied()),

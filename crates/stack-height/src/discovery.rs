@@ -60,12 +60,15 @@ pub(crate) fn discover(
 /// Analyses all functions once, with what is known of them from before.
 fn sweep(knowledge: &mut Knowledge<'_>, hints: &Hints, wanted: &[Range<u64>]) -> Result<Functions, Error> {
     let seeds = hints.function_starts.iter().copied().filter(|start| contains(wanted, *start));
+    // Of an entry point that is not wanted, no calls to other unwanted code are followed.
+    let calls_outside = |start: &u64| if contains(wanted, *start) { 0 } else { MAX_CALLS_OUTSIDE };
+    let entry = hints.entry.map(|start| (start, calls_outside(&start)));
     let pointers = hints.code_pointers.iter().copied().filter(|start| contains(wanted, *start));
     let mut sweep = Sweep {
         wanted,
         visited: AddressSet::new(knowledge.program.code_ranges())?,
         functions: BTreeMap::new(),
-        pending: seeds.map(|start| (start, 0)).collect(),
+        pending: seeds.map(|start| (start, 0)).chain(entry).collect(),
         candidates: pointers.take(MAX_CANDIDATES).collect(),
         calls: Vec::new(),
     };

@@ -7,7 +7,7 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use crate::{
     Error,
@@ -239,7 +239,11 @@ impl FunctionFlow {
                 break Outcome::Stays;
             }
             if address == next_function && address != start {
-                break path.outcome_at_function(&state);
+                let outcome = path.outcome_at_function(&state);
+                if outcome == Outcome::TailJump {
+                    self.tail_targets.push(next_function);
+                }
+                break outcome;
             }
             if let Some((known_from, frame)) = next_known
                 && address >= known_from
@@ -407,7 +411,7 @@ impl FunctionFlow {
         Ok(targets)
     }
 
-    fn never_returns_through(&mut self, knowledge: &Knowledge<'_>, slot: u64) -> bool {
+    fn never_returns_through(&mut self, knowledge: &mut Knowledge<'_>, slot: u64) -> bool {
         if knowledge.never_returns(slot) {
             return true;
         }
@@ -424,18 +428,32 @@ impl FunctionFlow {
         }
     }
 
-    /// Notes the address that `lea` computes.
+    /// Notes the address that an instruction loads.
     fn note_addresses(&mut self, knowledge: &mut Knowledge<'_>, instruction: &Instruction) {
-        if instruction.mnemonic() != Mnemonic::Lea || !instruction.is_ip_rel_memory_operand() {
-            return;
-        }
-        let address = instruction.ip_rel_memory_address();
-        if knowledge.code.contains(address) {
-            self.code_addresses.push(address);
-        } else {
-            knowledge.add_data_address(address);
+        match instruction.mnemonic() {
+            Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => {
+                let address = instruction.ip_rel_memory_address();
+                if knowledge.code.contains(address) {
+                    self.code_addresses.push(address);
+                } else {
+                    knowledge.add_data_address(address);
+                }
+            }
+            Mnemonic::Mov | Mnemonic::Push if knowledge.has_fixed_addresses => {
+                let constant = constant_operand(instruction);
+                self.code_addresses.extend(constant.filter(|address| knowledge.code.contains(*address)));
+            }
+            _ => {}
         }
     }
+}
+
+/// The constant of 32 bits that an instruction loads or stores: programs that are not position-independent have addresses there
+/// (System V ABI AMD64, 3.5.1, "small code model").
+fn constant_operand(instruction: &Instruction) -> Option<u64> {
+    let last = instruction.op_count().checked_sub(1)?;
+    matches!(instruction.op_kind(last), OpKind::Immediate32 | OpKind::Immediate32to64)
+        .then(|| instruction.immediate32().into())
 }
 
 /// The next address at or behind one that has a known frame, and the frame.

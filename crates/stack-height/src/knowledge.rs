@@ -5,6 +5,8 @@ use std::{
     ops::Range,
 };
 
+use iced_x86::Mnemonic;
+
 use crate::{
     Error,
     blocks::Blocks,
@@ -23,12 +25,17 @@ const MAX_UNBOUNDED_ENTRIES: u64 = 512;
 /// The most addresses of data that are kept; without more, a jump table may be read too far, which its targets show.
 const MAX_DATA_ADDRESSES: usize = 1 << 20;
 
+/// The length of `jmp *slot(%rip)`.
+const JUMP_THROUGH_SLOT_BYTES: u64 = 6;
+
 /// Everything that the analysis of one function reads, and writes what it learns to.
 pub(crate) struct Knowledge<'a> {
     pub(crate) program: &'a dyn Program,
     pub(crate) code: MachineCode<'a>,
     pub(crate) interpreter: Interpreter,
     pub(crate) work: Work<'a>,
+    /// Whether instructions have addresses as constants.
+    pub(crate) has_fixed_addresses: bool,
     /// Functions that are called directly, or that symbols name.
     pub(crate) called: BTreeSet<u64>,
     /// Addresses that are functions if their code confirms it: pointers and targets of tail jumps.
@@ -92,9 +99,17 @@ impl Knowledge<'_> {
         self.never_return.contains(&function_or_slot)
     }
 
-    /// The function that a slot holds the address of.
-    pub(crate) fn function_of_slot(&self, slot: u64) -> Option<u64> {
-        self.program.pointer(slot).filter(|address| self.code.contains(*address))
+    /// The function that a slot holds the address of; `None` if it leads behind the jump through it in a PLT entry, as it does
+    /// until a function is bound (lazy binding, `IRELATIVE`; System V ABI AMD64, 5.2).
+    pub(crate) fn function_of_slot(&mut self, slot: u64) -> Option<u64> {
+        let target = self.program.pointer(slot).filter(|address| self.code.contains(*address))?;
+        let jump = self.code.decode(target.wrapping_sub(JUMP_THROUGH_SLOT_BYTES));
+        let is_unbound = jump.is_some_and(|jump| {
+            jump.mnemonic() == Mnemonic::Jmp
+                && jump.is_ip_rel_memory_operand()
+                && jump.ip_rel_memory_address() == slot
+        });
+        (!is_unbound).then_some(target)
     }
 
     /// The targets of a jump table. The end of a table whose number of entries is not known is where the next table

@@ -23,11 +23,15 @@ pub trait Program {
 /// What is known of a program's functions before the analysis. The order is of no importance.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// First instructions of functions: symbols, the entry point, `.init_array`, `.fini_array`, targets of `IRELATIVE`
-    /// relocations. Names such as `memcpy.cold` are not those of functions.
+    /// The entry point of a program. It has the address of `main`, and is analysed for it even if its own rows are not wanted.
+    pub entry: Option<u64>,
+    /// First instructions of functions: symbols, `.init_array`, `.fini_array`, targets of `IRELATIVE` relocations. Names such
+    /// as `memcpy.cold` are not those of functions.
     pub function_starts: Vec<u64>,
     /// Addresses in code that data or relocations hold: functions, labels, or entries of jump tables.
     pub code_pointers: Vec<u64>,
+    /// Whether the program is not position-independent, so that its instructions have addresses as constants.
+    pub has_fixed_addresses: bool,
     /// Functions that never return, and slots of the global offset table that hold the address of one. See
     /// [`never_returns`](crate::never_returns).
     pub never_return: Vec<u64>,

@@ -351,6 +351,40 @@ mod tests {
         assert!((512..=512 + length).contains(&text), "{text} bytes of code in a file of {length}");
     }
 
+    /// `main` does not return, is not aligned, and only an entry point with call frame information has its address.
+    #[test]
+    fn main_is_found_by_the_entry_point() {
+        const MAIN_OFFSET: u64 = 45;
+        const EXEC: u16 = 2;
+        const DYN: u16 = 3;
+        // mov $main, %rdi, and lea main(%rip), %rdi
+        let fixed = [&[0x48, 0xc7, 0xc7][..], &((CODE_ADDRESS + MAIN_OFFSET) as u32).to_le_bytes()].concat();
+        let relative = [&[0x48, 0x8d, 0x3d][..], &(MAIN_OFFSET as u32 - 7).to_le_bytes()].concat();
+        let in_main = |load: &[u8], kind: u16| {
+            // call *%rax; hlt
+            let mut code = [load, &[0xff, 0xd0, 0xf4]].concat();
+            code.resize(MAIN_OFFSET as usize, 0xcc);
+            // push %rbx; call *%rax; hlt
+            code.extend([0x53, 0xff, 0xd0, 0xf4]);
+            // More code than the call frame information can describe.
+            code.resize(0x1000, 0xcc);
+            let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code);
+            let mut bytes = file.with(".eh_frame", elf::SHT_PROGBITS, eh_frame(10)).bytes();
+            // e_type and e_entry.
+            bytes[0x10..0x12].copy_from_slice(&kind.to_le_bytes());
+            bytes[0x18..0x20].copy_from_slice(&CODE_ADDRESS.to_le_bytes());
+            rules(&read_source(bytes), [MAIN_OFFSET + 1, MAIN_OFFSET + 2, 0])
+        };
+        let saved = Rule {
+            return_address: RuleFlags::BY_INSTRUCTIONS | RuleFlags::RETURNS_BEHIND_CALL,
+            ..x86_64_rule(CfaRule::StackPointer, 16)
+        };
+        let (found, not_found) = ([saved, saved, BEFORE], [Rule::default(), Rule::default(), BEFORE]);
+        let programs = [(&fixed, EXEC), (&relative, EXEC), (&relative, DYN), (&fixed, DYN)];
+        let rules = programs.map(|(load, kind)| in_main(load, kind));
+        assert_eq!(rules, [found, found, found, not_found]);
+    }
+
     /// Addresses of a process end far below, and those behind an instruction cannot overflow.
     #[test]
     fn code_at_the_end_of_the_address_space_is_not_analysed() {

@@ -71,7 +71,11 @@ impl Instructions {
     }
 
     fn hints(&self, elf: &Elf) -> Result<Hints, ParseError> {
-        let mut hints = Hints { function_starts: vec![elf.entry().0], ..Hints::default() };
+        let mut hints = Hints {
+            entry: Some(elf.entry().0),
+            has_fixed_addresses: !self.is_position_independent,
+            ..Hints::default()
+        };
         elf.for_each_function(|address, name| {
             // The compiler's name of the part of a function that is seldom executed.
             if memchr::memmem::find(name, b".cold").is_none() {

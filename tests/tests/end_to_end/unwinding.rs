@@ -165,6 +165,21 @@ fn leaf_functions_of_musl_have_their_callers_up_to_the_root() {
     }
 }
 
+/// Debian's busybox has call frame information of the C library alone. Its `main` and the function that runs an applet do not return,
+/// and only a constant at the entry point has the address of `main`. Slots of functions of the C library are bound at the start.
+#[test]
+fn a_stripped_static_program_without_call_frame_information_reaches_its_root() {
+    let Some(_lock) = run_beside_others() else { return };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo ready $$; exec busybox sha256sum /dev/zero"]);
+    let workload = Workload::run(&mut shell);
+    let profile = sample_settled(sample_pid_often(workload.pid()), SAMPLES);
+    let whole = profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
+    let whole: u64 = whole.map(|sample| sample.value).sum();
+    let ledger = profile.first_ledger();
+    assert!(whole * 1_000 >= profile.total_value() * 995, "{whole} whole: {ledger:?}");
+}
+
 #[test]
 fn a_file_without_section_headers_is_exact() {
     let Some(_lock) = run_beside_others() else { return };

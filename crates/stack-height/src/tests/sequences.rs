@@ -200,6 +200,77 @@ fn a_function_that_calls_only_what_never_returns_never_returns() {
 }
 
 #[test]
+fn a_function_that_runs_into_one_that_returns_returns() {
+    // push %rbx; call f; pop %rbx; ret; f: nop; g: ret, where g is a symbol
+    let mut program = TestProgram::new(&[0x53, 0xe8, 2, 0, 0, 0, 0x5b, 0xc3, 0x90, 0xc3]);
+    program.hints.function_starts.push(CODE + 9);
+    assert_eq!(program.frame(6), Some((StackPointer(16), Same)));
+}
+
+#[test]
+fn a_slot_that_leads_behind_its_plt_entry_has_an_unknown_function() {
+    // push %rbx; call entry; pop %rbx; ret; ud2; entry: jmp *DATA(%rip); ud2
+    let code = [0x53, 0xe8, 4, 0, 0, 0, 0x5b, 0xc3, 0x0f, 0x0b, 0xff, 0x25, 0xf0, 0x6f, 0, 0, 0x0f, 0x0b];
+    let after_call = |target: u64| {
+        let program = TestProgram::new(&code).with_data(&(CODE + target).to_le_bytes());
+        program.frame(6)
+    };
+    assert_eq!(after_call(16), Some((StackPointer(16), Same)));
+    assert_ne!(after_call(8), Some((StackPointer(16), Same)), "ud2 never returns");
+}
+
+/// `mov $f, %edi; ret; f: push %rbx; call *%rax; hlt`, without alignment.
+fn constant_of_function(size_of_move: usize) -> TestProgram {
+    let constant = (CODE + size_of_move as u64 + 1).to_le_bytes();
+    let load: &[u8] = if size_of_move == 5 { &[0xbf] } else { &[0x48, 0xc7, 0xc7] };
+    TestProgram::new(&[load, &constant[..4], &[0xc3, 0x53, 0xff, 0xd0, 0xf4]].concat())
+}
+
+#[test]
+fn a_constant_is_the_address_of_a_function_only_at_fixed_addresses() {
+    for size_of_move in [5, 7] {
+        let mut program = constant_of_function(size_of_move);
+        let call = CODE + size_of_move as u64 + 2;
+        let row = |program: &TestProgram| {
+            let rows = program.rows();
+            row_at(&rows, call).and_then(|row| Some((row.frame?.cfa, row.confidence)))
+        };
+        assert_eq!(row(&program), None);
+        program.hints.has_fixed_addresses = true;
+        assert_eq!(row(&program), Some((StackPointer(16), Confidence::ReturnMustFollowCall)));
+    }
+}
+
+#[test]
+fn a_constant_in_the_midst_of_a_function_is_not_its_start() {
+    // mov $1f, %edi; ret; push %rbx; 1: five times mov %rbx, %rax; pop %rbx; ret
+    let code =
+        [&[0xbf, 7, 0x10, 0, 0, 0xc3, 0x53], &[0x48, 0x89, 0xd8].repeat(5)[..], &[0x5b, 0xc3]].concat();
+    let mut program = TestProgram::new(&code);
+    program.hints.has_fixed_addresses = true;
+    let rows = program.rows();
+    let found = row_at(&rows, CODE + 7).and_then(|row| Some((row.frame?.cfa, row.confidence)));
+    assert_eq!(found, Some((StackPointer(16), Confidence::ReturnMustFollowCall)));
+}
+
+#[test]
+fn an_entry_point_that_is_not_wanted_leads_to_main() {
+    // lea main(%rip), %rdi; hlt; main: push %rbx; call *%rax; hlt
+    let code = [0x48, 0x8d, 0x3d, 1, 0, 0, 0, 0xf4, 0x90, 0x53, 0xff, 0xd0, 0xf4];
+    let mut program = TestProgram::new(&code);
+    program.hints = Hints::default();
+    let wanted = CODE + 8..CODE + code.len() as u64;
+    let in_main = |program: &TestProgram| {
+        let rows = analyze(program, &program.hints, slice::from_ref(&wanted), &|| true).unwrap();
+        assert!(rows.iter().all(|row| wanted.contains(&row.address)));
+        row_at(&rows, CODE + 10).and_then(|row| row.frame).map(|frame| frame.cfa)
+    };
+    assert_eq!(in_main(&program), None);
+    program.hints.entry = Some(CODE);
+    assert_eq!(in_main(&program), Some(StackPointer(16)));
+}
+
+#[test]
 fn a_tail_jump_needs_the_callers_registers() {
     // jmp f; f: ret, where f is a symbol
     let mut program = TestProgram::new(&[0x90, 0xeb, 0, 0xc3]);

@@ -130,9 +130,9 @@ impl ElfProgram {
         }
         program.bytes = bytes;
         program.add_absolute_pointers(&arrays);
-        let entry = Header::parse(&*program.bytes).ok()?.e_entry(LE);
-        program.hints.function_starts.push(entry);
         let hints = &mut program.hints;
+        hints.entry = Some(Header::parse(&*program.bytes).ok()?.e_entry(LE));
+        hints.has_fixed_addresses = !is_position_independent;
         let code = program.code_ranges.clone();
         let in_code = |address: &u64| code.iter().any(|range| range.contains(address));
         hints.function_starts.retain(in_code);
