@@ -90,6 +90,12 @@ impl Elf {
         self.segments.iter().filter_map(Segment::code_range)
     }
 
+    /// The file offset behind the last byte of a segment. Sections for debuggers and symbol tables follow in most files.
+    pub fn loaded_end(&self) -> FileOffset {
+        let ends = self.segments.iter().map(|segment| segment.offset.0.saturating_add(segment.file_bytes));
+        FileOffset(ends.max().unwrap_or_default())
+    }
+
     /// The file offset and the number of bytes of each writable segment.
     pub fn writable_data(&self) -> impl Iterator<Item = (FileOffset, u64)> {
         self.segments.iter().filter_map(Segment::writable_data)

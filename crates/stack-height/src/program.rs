@@ -21,7 +21,7 @@ pub trait Program {
 }
 
 /// What is known of a program's functions before the analysis. The order is of no importance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Hints {
     /// The entry point of a program. It has the address of `main`, and is analysed for it even if its own rows are not wanted.
     pub entry: Option<u64>,

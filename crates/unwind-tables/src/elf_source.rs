@@ -88,8 +88,8 @@ impl ElfSource {
         let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
         let mut code =
             CodeLayout { architecture, code_ranges, known_code, instructions: None, managed_code, go };
-        if let Some(gaps) = gaps(elf, &code, &sections, &text_ranges) {
-            code.instructions = Instructions::read(elf, text_ranges, &gaps).unwrap_or(None).map(Box::new);
+        if needs_instructions(elf, &code, &sections, &text_ranges) {
+            code.instructions = Instructions::read(elf, text_ranges).ok().map(Box::new);
         }
         Ok(Self { machine, code, sections })
     }
@@ -154,22 +154,28 @@ fn can_describe(sections: &[HashedSection], code_ranges: &[Range<u64>]) -> bool 
     cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= total_bytes(code_ranges)
 }
 
-/// The gaps between functions with call frame information, if rows from their instructions are worth what they cost.
-fn gaps(
+/// Whether rows from instructions, for the gaps between functions with call frame information, are worth what they cost.
+fn needs_instructions(
     elf: &Elf,
     code: &CodeLayout,
     sections: &[HashedSection],
     text_ranges: &[Range<u64>],
-) -> Option<Vec<Range<u64>>> {
-    let can_describe = can_describe(sections, text_ranges);
-    if !Instructions::can_read(elf) || (can_describe && !may_have_gaps(sections, text_ranges)) {
-        return None;
+) -> bool {
+    if !Instructions::can_read(elf) {
+        return false;
     }
-    let gaps = code.gaps(sections, text_ranges).ok()?;
-    let (bytes, code_bytes) = (total_bytes(&gaps), total_bytes(text_ranges));
-    let is_cheap =
-        bytes <= MAX_CHEAP_GAP_BYTES || bytes.saturating_mul(CODE_BYTES_PER_GAP_BYTE) >= code_bytes;
-    (!can_describe || (bytes >= MIN_GAP_BYTES && is_cheap)).then_some(gaps)
+    if !can_describe(sections, text_ranges) {
+        return true;
+    }
+    if !may_have_gaps(sections, text_ranges) {
+        return false;
+    }
+    code.gaps(sections, text_ranges).is_ok_and(|gaps| {
+        let (bytes, code_bytes) = (total_bytes(&gaps), total_bytes(text_ranges));
+        let is_cheap =
+            bytes <= MAX_CHEAP_GAP_BYTES || bytes.saturating_mul(CODE_BYTES_PER_GAP_BYTE) >= code_bytes;
+        bytes >= MIN_GAP_BYTES && is_cheap
+    })
 }
 
 /// Whether more code than padding is without an FDE, by the lengths of functions alone.
@@ -198,6 +204,7 @@ mod tests {
 
     use super::*;
     use crate::cfi_entries::KEYS;
+    use crate::instruction_rows::{MAX_CODE_BYTES, MAX_LOADED_BYTES};
     use crate::test_cfi::{CODE_ADDRESS, TestCfi, x86_64_rule, x86_64_rule_with_frame_pointer};
 
     fn read_source(image: Vec<u8>) -> ElfSource {
@@ -347,7 +354,7 @@ mod tests {
         image[0x3c..0x40].fill(0);
         let length = image.len() as u64;
         let instructions = read_source(image).code.instructions.unwrap();
-        let text = total_bytes(instructions.text());
+        let text = total_bytes(instructions.readable_text());
         assert!((512..=512 + length).contains(&text), "{text} bytes of code in a file of {length}");
     }
 
@@ -393,11 +400,66 @@ mod tests {
         let text = |end: u64| {
             let source = read_source(TestFile::with_code().code_at(".text", end - 0x100, code()).bytes());
             let _ = source.compile(&|| true);
-            total_bytes(source.code.instructions.unwrap().text())
+            total_bytes(source.code.instructions.unwrap().readable_text())
         };
         let highest = MAX_CODE_ADDRESS;
         let ends = [highest, highest + 0x10, highest + 0x100, u64::MAX];
         assert_eq!(ends.map(text), [0x100, 0xf0, 0, 0]);
+    }
+
+    /// Whether the function without CFI at an offset in the code has rows.
+    fn has_rows(table: &UnwindTable, offset: u64) -> bool {
+        let pages: Vec<_> = table.pages().collect();
+        let rule = table.find_rule(&pages, CODE_ADDRESS + offset + 1);
+        rule.cfa == CfaRule::StackPointer as u8 && rule.cfa_offset == 16
+    }
+
+    #[test]
+    fn of_too_much_code_without_call_frame_information_the_first_part_has_rows() {
+        const MORE_BYTES: u64 = 1 << 20;
+        let code = function_without_cfi().repeat(((MAX_CODE_BYTES + MORE_BYTES) / 128) as usize);
+        let source = read_source(TestFile::with_code().code_at(".text", CODE_ADDRESS, code).bytes());
+        let table = source.compile(&|| true).unwrap();
+        table.assert_valid();
+        let last = MAX_CODE_BYTES - 128;
+        assert_eq!([0, last, last + 128].map(|offset| has_rows(&table, offset)), [true, true, false]);
+        assert_eq!(table.statistics().bytes_not_analysed, MORE_BYTES);
+    }
+
+    #[test]
+    fn sections_that_are_not_loaded_do_not_count_as_size_of_a_file() {
+        let code = function_without_cfi().repeat(64);
+        let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code);
+        let debug = vec![0; MAX_LOADED_BYTES as usize];
+        let source = read_source(file.with(".debug_info", elf::SHT_PROGBITS, debug).bytes());
+        let table = source.compile(&|| true).unwrap();
+        assert!(has_rows(&table, 0));
+        assert_eq!(table.statistics().bytes_not_analysed, 0);
+    }
+
+    #[test]
+    fn of_a_large_file_the_code_within_the_limit_of_memory_has_rows() {
+        let code = || function_without_cfi().repeat(64);
+        let (far, bytes) = (2 * MAX_LOADED_BYTES, code().len() as u64);
+        let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code());
+        let file = file.with(".data", elf::SHT_PROGBITS, vec![0; MAX_LOADED_BYTES as usize]);
+        let source = read_source(file.code_at(".far", CODE_ADDRESS + far, code()).bytes());
+        assert_eq!(total_bytes(source.code.instructions.as_ref().unwrap().readable_text()), bytes);
+        let table = source.compile(&|| true).unwrap();
+        table.assert_valid();
+        assert_eq!([0, far].map(|offset| has_rows(&table, offset)), [true, false]);
+        assert_eq!(table.statistics().bytes_not_analysed, bytes);
+    }
+
+    /// Other symbols lead to other rows, and are not in a segment.
+    #[test]
+    fn files_whose_symbols_alone_differ_have_different_hashes() {
+        let hash = |symbols: &[_]| {
+            let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, function_without_cfi());
+            let source = read_source(file.symbols(elf::SHT_SYMTAB, symbols).bytes());
+            RandomState::hash_one(&KEYS, &source)
+        };
+        assert_ne!(hash(&[function("f", CODE_ADDRESS, 9)]), hash(&[function("f", CODE_ADDRESS + 1, 9)]));
     }
 
     #[test]
@@ -407,7 +469,7 @@ mod tests {
         let source = read_source(file.code_at(".copy", CODE_ADDRESS, code).bytes());
         let table = source.compile(&|| true).unwrap();
         table.assert_valid();
-        assert_eq!(total_bytes(source.code.instructions.unwrap().text()), 512);
+        assert_eq!(total_bytes(source.code.instructions.unwrap().readable_text()), 512);
     }
 
     #[test]

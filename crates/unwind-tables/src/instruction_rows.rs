@@ -21,19 +21,22 @@ use crate::{
 };
 
 /// The most code that is analysed: with a quarter of a second for a megabyte, the table of a file takes at most 0.8 seconds.
-const MAX_CODE_BYTES: u64 = 3 << 20;
+pub(crate) const MAX_CODE_BYTES: u64 = 3 << 20;
 
-/// The largest file that is analysed. It is in memory meanwhile: tables of jumps are in its data.
-const MAX_FILE_BYTES: u64 = 32 << 20;
+/// The most bytes of a file that are in memory while it is analysed: its segments, because tables of jumps are in its data. Code
+/// behind them is not analysed.
+pub(crate) const MAX_LOADED_BYTES: u64 = 32 << 20;
 
 /// The offset of the return address from the CFA (System V ABI AMD64, 3.2.2).
 pub(crate) const RETURN_ADDRESS_OFFSET: i16 = -8;
 
 /// What the analysis reads of a file.
 pub(crate) struct Instructions {
-    /// Of the code whose bytes are in the file: the other bytes of a segment or section are a claim of a malformed file.
+    /// Of all code.
+    text: Vec<Range<u64>>,
+    /// Of the code in `bytes`. What the file does not have of a segment or section is a claim of a malformed file.
     code_ranges: Vec<Range<u64>>,
-    /// The whole file.
+    /// The start of the file, up to the end of its segments or the limit.
     bytes: Vec<u8>,
     layout: SegmentLayout,
     relocations: Vec<RelativeRelocation>,
@@ -42,32 +45,30 @@ pub(crate) struct Instructions {
 }
 
 impl Instructions {
-    /// Whether the gaps of a file can be analysed.
+    /// Whether the code of a file can be analysed.
     pub(crate) fn can_read(elf: &Elf) -> bool {
-        elf.machine() == Machine::X86_64 && elf.image().length() <= MAX_FILE_BYTES
+        elf.machine() == Machine::X86_64
     }
 
-    /// Reads a file with some gaps in its code; `None` if they have more code than is analysed.
-    pub(crate) fn read(
-        elf: &Elf,
-        code_ranges: Vec<Range<u64>>,
-        gaps: &[Range<u64>],
-    ) -> Result<Option<Self>, ParseError> {
-        if !Self::can_read(elf) || total_bytes(gaps) > MAX_CODE_BYTES {
-            return Ok(None);
-        }
-        let (length, layout) = (elf.image().length(), elf.layout());
+    /// Reads the segments of a file that [can be read](Self::can_read), as far as the limit allows.
+    ///
+    /// # Errors
+    /// When relocations or symbols are malformed.
+    pub(crate) fn read(elf: &Elf, text: Vec<Range<u64>>) -> Result<Self, ParseError> {
+        let length = elf.loaded_end().0.min(elf.image().length()).min(MAX_LOADED_BYTES);
+        let layout = elf.layout();
         let stored = |range| stored_part(&layout, length, range);
         let mut found = Self {
-            code_ranges: code_ranges.into_iter().filter_map(stored).collect(),
-            bytes: elf.image().read(0, length, MAX_FILE_BYTES)?,
+            code_ranges: text.iter().filter_map(|range| stored(range.clone())).collect(),
+            text,
+            bytes: elf.image().read(0, length, MAX_LOADED_BYTES)?,
             layout,
             relocations: elf.relative_relocations(&Arc::new(WorkBudget::default()))?,
             is_position_independent: elf.is_position_independent(),
             hints: Hints::default(),
         };
         found.hints = found.hints(elf)?;
-        Ok(Some(found))
+        Ok(found)
     }
 
     fn hints(&self, elf: &Elf) -> Result<Hints, ParseError> {
@@ -96,8 +97,13 @@ impl Instructions {
         self.code_ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The address ranges of code.
+    /// The address ranges of all code.
     pub(crate) fn text(&self) -> &[Range<u64>] {
+        &self.text
+    }
+
+    /// The address ranges of the code that can be analysed.
+    pub(crate) fn readable_text(&self) -> &[Range<u64>] {
         &self.code_ranges
     }
 
@@ -110,6 +116,17 @@ impl Instructions {
         });
         if analyzed.is_ok() { rules } else { Vec::new() }
     }
+}
+
+/// The first parts of sorted ranges, which have at most `bytes` together.
+pub(crate) fn first_bytes(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
+    let mut left = bytes;
+    let parts = ranges.iter().map(|range| {
+        let end = range.end.min(range.start.saturating_add(left));
+        left -= end - range.start;
+        range.start..end
+    });
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 /// The part of a range of code whose bytes are in a file of this length, at addresses that a process can have.
@@ -150,10 +167,10 @@ impl Program for Instructions {
     }
 }
 
-/// The rows can depend on every byte of the file.
+/// The rows can depend on every byte of the segments, and on symbols that are not in them.
 impl Hash for Instructions {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        KEYS.hash_one(&self.bytes).hash(state);
+        KEYS.hash_one((&self.bytes, &self.hints, &self.text)).hash(state);
     }
 }
 

@@ -30,6 +30,8 @@ pub struct TableStatistics {
     pub misplaced_functions: u32,
     /// Rows for which the BPF program has no rule.
     pub unsupported_rows: u32,
+    /// Bytes of code without unwind information that have no rows, because there is more than can be analysed.
+    pub bytes_not_analysed: u64,
 }
 
 impl UnwindTable {

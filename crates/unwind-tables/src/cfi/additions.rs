@@ -8,7 +8,7 @@ use profiler_common::unwind::Rule;
 use super::{Compiler, Function, FunctionRows, is_padding};
 use crate::{
     coverage::Coverage,
-    instruction_rows::Instructions,
+    instruction_rows::{Instructions, MAX_CODE_BYTES, first_bytes, total_bytes},
     managed_code::{ManagedCode, ReturnTest},
     packed_rows::take_pair,
     rule_set::UNKNOWN,
@@ -92,9 +92,11 @@ impl Compiler<'_> {
         gaps.filter(|gap| !is_padding(gap.clone())).collect()
     }
 
-    /// Adds the code that neither an FDE nor a PLT covers, with the rows computed from its instructions.
+    /// Adds the code that neither an FDE nor a PLT covers, with the rows computed from its instructions, up to a limit.
     pub(super) fn add_gaps(&mut self, instructions: &Instructions) -> Result<(), ParseError> {
-        let gaps = self.gaps(instructions.text());
+        let gaps = first_bytes(&self.gaps(instructions.readable_text()), MAX_CODE_BYTES);
+        let all_bytes = total_bytes(&self.gaps(instructions.text()));
+        self.statistics.bytes_not_analysed = all_bytes.saturating_sub(total_bytes(&gaps));
         let rows = instructions.rows(&gaps, self.should_continue);
         for gap in gaps {
             let first = rows.partition_point(|(address, _)| *address < gap.start);

@@ -362,6 +362,12 @@ impl TableCache {
             build_time.as_secs_f64() * 1e3,
             table.statistics()
         );
+        let bytes_left = table.statistics().bytes_not_analysed;
+        if bytes_left > 0 {
+            log::info!(
+                "{bytes_left} bytes of code in `{path}` have no unwind rows: too much code has no call frame information"
+            );
+        }
         let key = TableKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         let unused_since = Instant::now();
