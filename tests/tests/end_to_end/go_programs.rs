@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fs, process::Command};
 
 use profiler::profile::{Sample, StackEnd, SymbolSource, Symbolization};
-use profiler_tests::{FoldedStacks, Workload, run_beside_others, sample_pid, sample_settled};
+use profiler_tests::{FoldedStack, FoldedStacks, Workload, run_beside_others, sample_pid, sample_settled};
 
 const SAMPLES: u64 = 1_000;
 
@@ -77,4 +77,11 @@ fn stacks_of_goroutines_end_at_their_first_frame() {
     let whole = profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
     let whole: u64 = whole.map(|sample| sample.value).sum();
     assert!(whole * 1_000 >= stacks.total() * 995, "{:?}", profile.first_ledger().stacks);
+    // Parts of the runtime execute on the stack of the thread. The stack of the goroutine follows.
+    let switches = |stack: &FoldedStack| stack.has("runtime.systemstack") || stack.has("runtime.mcall");
+    let switched = stacks.count(|stack| switches(stack));
+    let to_the_goroutine = stacks.count(|stack| switches(stack) && stack.has("runtime.goexit"));
+    assert!(to_the_goroutine * 100 >= switched * 99, "{to_the_goroutine} of {switched}: {stacks:#?}");
+    let of_main = |stack: &FoldedStack| stack.has("runtime.mallocgc") && stack.has("main.main");
+    assert!(stacks.count(|stack| switches(stack) && of_main(stack)) > 0, "{stacks:#?}");
 }

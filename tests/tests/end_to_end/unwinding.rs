@@ -113,6 +113,30 @@ fn jit_code_without_a_frame_pointer_has_its_callers() {
     assert_known(&profile_of("jit_edges", &["600", "entries"]), &entries, &[50.0]);
 }
 
+/// Traces of LuaJIT continue in the frame of its interpreter, and nothing in their code says where the return address is. Here one
+/// calls a function of the C library as well.
+#[test]
+fn stacks_in_traces_of_luajit_end_there_with_the_reason() {
+    const LOOP: &str = "local sum = 0 while true do sum = sum + math.sin(sum) * 7 end";
+    let Some(_lock) = run_beside_others() else { return };
+    let shell = format!("echo ready $$; exec luajit -e '{LOOP}'");
+    let workload = Workload::run(Command::new("sh").args(["-c", &shell]));
+    let profile = sample(sample_pid_often(workload.pid()), SAMPLES);
+    let is_trace = |frame: &FrameId| profile.frame(*frame).kind == FrameKind::Jit;
+    let (mut in_traces, mut with_reason) = (0, 0);
+    for sample in profile.samples() {
+        let stack = profile.stack(sample.stack);
+        if stack.frames.iter().any(is_trace) {
+            in_traces += sample.value;
+            with_reason += u64::from(stack.end == StackEnd::BrokenFramePointer) * sample.value;
+            assert_ne!(stack.end, StackEnd::Root);
+        }
+    }
+    // The others are in the interpreter, before the loop is compiled.
+    assert!(in_traces * 100 > profile.total_value() * 90, "{in_traces} of {}", profile.total_value());
+    assert!(with_reason * 1_000 >= in_traces * 999, "{:?}", profile.first_ledger().stacks);
+}
+
 /// A program without `.eh_frame`, whose `.debug_frame` was moved to a debug file.
 #[test]
 fn a_stripped_program_is_unwound_by_the_call_frame_information_of_its_debug_file() {

@@ -169,8 +169,9 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 19] = [
+const END_TO_END: [(&str, &str); 20] = [
     ("perf", "linux-perf"),
+    ("luajit", "luajit"),
     ("runc", "runc"),
     ("containerd", "containerd"),
     ("busybox", "busybox-static"),
