@@ -367,25 +367,24 @@ impl State {
         })
     }
 
+    /// Where the caller's frame pointer is. Of several copies, the highest one is used: lower ones can be of registers that were
+    /// popped again, below the stack pointer, where a signal handler can overwrite them.
     fn saved_frame_pointer(&self) -> SavedFramePointer {
         if self.frame_pointer() == Value::EntryFramePointer(0) {
             return SavedFramePointer::Same;
         }
-        let copies = self.slots.iter().filter(|slot| slot.value == Value::EntryFramePointer(0));
-        let mut found = SavedFramePointer::Unknown;
-        for slot in copies {
-            if let Value::Cfa(offset) = slot.place
-                && let Ok(offset) = i16::try_from(offset)
-            {
-                return SavedFramePointer::AtCfa(offset);
-            }
-            if let Some(offset) = slot.place.distance_from(self.frame_pointer())
-                && let Ok(offset) = i16::try_from(offset)
-            {
-                found = SavedFramePointer::AtFramePointer(offset);
-            }
-        }
-        found
+        let copies = || self.slots.iter().filter(|slot| slot.value == Value::EntryFramePointer(0));
+        let at_cfa = copies().filter_map(|slot| match slot.place {
+            Value::Cfa(offset) => i16::try_from(offset).ok(),
+            _ => None,
+        });
+        let at_frame_pointer = copies().filter_map(|slot| {
+            let distance = slot.place.distance_from(self.frame_pointer())?;
+            i16::try_from(distance).ok()
+        });
+        let at_cfa = at_cfa.max().map(SavedFramePointer::AtCfa);
+        let at_frame_pointer = at_frame_pointer.max().map(SavedFramePointer::AtFramePointer);
+        at_cfa.or(at_frame_pointer).unwrap_or(SavedFramePointer::Unknown)
     }
 }
 

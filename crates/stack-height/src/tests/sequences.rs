@@ -138,6 +138,14 @@ fn the_frame_pointer_may_be_saved_in_the_red_zone() {
     assert_eq!(program.frame(15), at_entry());
 }
 
+/// The first copy remains below the stack pointer, but another caller of the second function may not have left it there.
+#[test]
+fn of_several_copies_of_the_frame_pointer_the_highest_one_is_used() {
+    // push %rbx; push %rbp; pop %rbp; pop %rbx; push %rbp; mov %esi, %ebp; nop; pop %rbp; ret
+    let code = [0x53, 0x55, 0x5d, 0x5b, 0x55, 0x89, 0xf5, 0x90, 0x5d, 0xc3];
+    assert_eq!(TestProgram::new(&code).frame(7), Some((StackPointer(16), AtCfa(-16))));
+}
+
 #[test]
 fn a_call_forgets_what_was_saved_in_the_red_zone() {
     // mov %rbp, -16(%rsp); mov $1, %ebp; call f; mov -16(%rsp), %rbp; ret; f: ret
