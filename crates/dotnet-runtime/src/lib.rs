@@ -88,8 +88,6 @@ mod test_threads;
 #[cfg(test)]
 mod tests;
 mod thread_layout;
-#[cfg(test)]
-mod thread_tests;
 mod threads;
 
 pub use descriptor::{ContractVersion, DataDescriptor};

@@ -228,3 +228,6 @@ fn unless_limited<T>(read: Result<Option<T>, impl Into<LookupError>>) -> Result<
         Err(_) => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests;

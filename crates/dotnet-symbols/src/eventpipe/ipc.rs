@@ -44,7 +44,7 @@ pub enum CollectCommand {
     CollectTracing5,
     /// .NET 9 and later: with keywords that select the events of the rundown.
     CollectTracing4,
-    /// .NET 8: with an option to omit the stacks of events.
+    /// .NET 9 and later: with an option to omit the stacks of events. .NET 8.0.4 does not know it.
     CollectTracing3,
     /// Late versions of .NET Core 3.1, and later: with an option to omit the rundown.
     CollectTracing2,
@@ -62,7 +62,7 @@ impl CollectCommand {
         Self::CollectTracing,
     ];
 
-    /// Whether runtimes before .NET 8, as .NET Core 3.1, know this version.
+    /// Whether .NET Core 3.1 can know this version. .NET 8 knows no newer one.
     pub fn is_of_old_runtimes(self) -> bool {
         matches!(self, Self::CollectTracing2 | Self::CollectTracing)
     }
@@ -85,7 +85,7 @@ pub struct SessionConfig<'a> {
     pub buffer_mib: u32,
     /// Keywords of the rundown at the end of the session. 0 is a session without a rundown.
     pub rundown_keywords: u64,
-    /// Whether the runtime captures the stack of the thread with each event. Before .NET 8 it always does.
+    /// Whether the runtime captures the stack of the thread with each event. Before .NET 9 it always does.
     pub collects_stacks: bool,
     /// The providers, at least one.
     pub providers: &'a [ProviderConfig<'a>],

@@ -181,13 +181,14 @@ impl ListenerThread {
     }
 
     /// Reads all streams to their ends, up to the deadline, or until the deadline is set if `is_cancellable`. Streams that
-    /// have ended are removed.
+    /// have ended are removed. Streams that always have bytes are read in turn.
     fn read(&mut self, streams: &mut Vec<OpenStream>, deadline: Instant, is_cancellable: bool) {
         let mut bytes = vec![0; BUFFER_BYTES];
+        let mut next = 0;
         while !streams.is_empty() {
             let connections = streams.iter().map(|open| &open.stream.session.connection);
             let cancellable = is_cancellable.then_some(&*self.deadline);
-            let index = match wait_for_any(connections, deadline, cancellable) {
+            let index = match wait_for_any(connections, next, deadline, cancellable) {
                 Ok(Ready::Connection(index)) => index,
                 Ok(Ready::Cancelled) => return,
                 Err(error) => return self.log(&error),
@@ -200,8 +201,10 @@ impl ListenerThread {
                 }
                 None => return,
             };
+            next = index + 1;
             if has_ended {
                 streams.remove(index);
+                next = index;
             }
         }
     }

@@ -164,7 +164,7 @@ impl EventSession {
         SessionConfig { buffer_mib, rundown_keywords, collects_stacks: self.collects_stacks, providers }
     }
 
-    /// Whether the stacks of its events are kept. Before .NET 8, a runtime captures those of all events.
+    /// Whether the stacks of its events are kept. Before .NET 9, a runtime captures those of all events.
     pub(super) fn keeps_stacks(&self) -> bool {
         self.collects_stacks
     }

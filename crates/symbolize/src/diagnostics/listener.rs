@@ -324,8 +324,11 @@ impl ListenerThread {
     /// this.
     fn compiles_many_methods(&mut self, stream: &mut Stream) -> bool {
         let known_bytes = stream.received_bytes;
-        // It ends with a timeout.
-        let _ = self.read(stream, ReadLimit::after(COMPILER_PAUSE), None);
+        match self.read(stream, ReadLimit::after(COMPILER_PAUSE), None) {
+            // The session is open.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            result => self.record_failure(result.err()),
+        }
         stream.received_bytes - known_bytes > MAX_COMPILER_BYTES
     }
 

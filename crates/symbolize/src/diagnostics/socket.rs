@@ -144,10 +144,13 @@ pub(super) enum Ready {
     Cancelled,
 }
 
-/// Waits until one of several connections has bytes or is closed, or deadline `cancellable` is set. After the deadline, a
-/// connection that always has bytes is a timeout as well.
+/// Waits until one of several connections has bytes or is closed, or deadline `cancellable` is set. Of several such
+/// connections, the result is the first one from index `first` on, or else the first one before: a caller that passes the
+/// index behind the last result reads from all in turn. After the deadline, a connection that always has bytes is a timeout
+/// as well.
 pub(super) fn wait_for_any<'a>(
     connections: impl IntoIterator<Item = &'a Connection>,
+    first: usize,
     deadline: Instant,
     cancellable: Option<&CancellableDeadline>,
 ) -> io::Result<Ready> {
@@ -163,8 +166,9 @@ pub(super) fn wait_for_any<'a>(
                 return Ok(Ready::Cancelled);
             }
             Ok(_) => {
-                let ready = fds.iter().position(|fd| !fd.revents().is_empty());
-                return ready.map(Ready::Connection).ok_or_else(|| io::ErrorKind::TimedOut.into());
+                let ready = fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+                let next = ready.map(|(index, _)| index).min_by_key(|index| (*index < first, *index));
+                return next.map(Ready::Connection).ok_or_else(|| io::ErrorKind::TimedOut.into());
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -366,7 +370,7 @@ mod tests {
         let connections = [(); 3].map(|()| endpoint.connect(later()).unwrap());
         let mut peers: Vec<_> = listener.incoming().take(3).map(Result::unwrap).collect();
         let cancellable = CancellableDeadline::new().unwrap();
-        let wait = |deadline| wait_for_any(&connections, deadline, Some(&cancellable));
+        let wait = |deadline| wait_for_any(&connections, 0, deadline, Some(&cancellable));
         assert_eq!(wait(soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
         io::Write::write_all(&mut peers[1], b"x").unwrap();
         assert_eq!(wait(later()).unwrap(), Ready::Connection(1));
@@ -374,6 +378,22 @@ mod tests {
         assert_eq!(wait(later()).unwrap(), Ready::Connection(0));
         cancellable.set(soon());
         assert_eq!(wait(later()).unwrap(), Ready::Cancelled);
+    }
+
+    #[test]
+    fn connections_that_always_have_bytes_are_ready_in_turn() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let endpoint = endpoint(directory.path());
+        let connections = [(); 3].map(|()| endpoint.connect(later()).unwrap());
+        let mut peers: Vec<_> = listener.incoming().take(3).map(Result::unwrap).collect();
+        for index in [0, 2] {
+            io::Write::write_all(&mut peers[index], b"x").unwrap();
+        }
+        for (first, ready) in [(0, 0), (1, 2), (2, 2), (3, 0)] {
+            let result = wait_for_any(&connections, first, later(), None).unwrap();
+            assert_eq!(result, Ready::Connection(ready), "from {first}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::*;
 use crate::{
     diagnostics::{
         EventSource, StreamEnd,
+        memory_budget::MemoryReservation,
         tests::{OK, STOP, simulate_runtime, write},
     },
     event_request::EventSet,
@@ -223,6 +224,59 @@ fn garbage_and_endless_streams_end_their_session_alone() {
     await_commands(&commands, 2);
     // Without a deadline it would never end.
     assert_eq!(fixture.stop(TIME_TO_READ), [(RuntimeEventKind::Exception, 0, 2)]);
+}
+
+#[test]
+fn a_stream_that_always_has_bytes_delays_no_other_one() {
+    let (sender, opened) = channel();
+    let (_directory, process, _runtime) = simulate_runtime(4, move |stream, command| {
+        write(&stream, OK);
+        if command != STOP {
+            // A test that fails has dropped the receiver.
+            let _ = sender.send(stream);
+        }
+    });
+    let request = EventRequest { sets: EventSet::DEFAULT.to_vec(), ..EventRequest::default() };
+    let budget = MemoryBudget::default();
+    let listener = EventSource::new(process).listen(Arc::new(request), budget.clone()).unwrap();
+    let [storm, other] = [(); 2].map(|()| opened.recv_timeout(TIMEOUT).unwrap());
+    let _other_processes = reserve_all_but(4 << 10, &budget);
+    // The listener waits with the first bytes of the storm until the rest and the other stream have arrived.
+    let buffer = lock(&listener.buffer);
+    write(&storm, &late_storm());
+    write(&other, &exception().0);
+    drop(buffer);
+    let begin = Instant::now();
+    while listener.lost_events().dropped == 0 {
+        assert!(begin.elapsed() < TIMEOUT, "the end of the storm was not read");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    drop([storm, other]);
+    let events = listener.take_events(u64::MAX, true).events;
+    let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
+    assert!(kinds.contains(&RuntimeEventKind::Exception), "{kinds:?}");
+}
+
+/// More bytes than are read at once, and behind them collections that need more memory than 4 KiB.
+fn late_storm() -> Vec<u8> {
+    let mut storm = stream();
+    while storm.0.len() < BUFFER_BYTES * 3 / 2 {
+        storm = storm.block("StackBlock", &[0; 1 << 10]);
+    }
+    let collections = (1..=200).map(|number: u8| {
+        let payload = [number.into(), 2, 1, 0].map(u32::to_le_bytes).concat();
+        let (kind, thread, stack, time_ns, activity) = (COLLECTION, 1, 1, 100, 0);
+        TestEvent { kind, thread, number, stack, time_ns, activity, payload }
+    });
+    collections.fold(storm, |storm, event| storm.event(&event)).0
+}
+
+/// Leaves `bytes` of a budget.
+fn reserve_all_but(bytes: usize, budget: &MemoryBudget) -> MemoryReservation {
+    let [mut rest, mut others] = [(); 2].map(|()| MemoryReservation::new(budget));
+    assert!(rest.reserve(bytes));
+    while others.reserve(1 << 10) {}
+    others
 }
 
 #[test]
