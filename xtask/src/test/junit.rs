@@ -1,4 +1,4 @@
-//! Reads the JUnit file of a run: each test with its time, its output, and whether it failed.
+//! Reads the JUnit file of a run: its time, and each test with its time, its output, and whether it failed.
 
 use std::time::Duration;
 
@@ -8,6 +8,14 @@ use quick_xml::{
     escape::resolve_xml_entity,
     events::{BytesStart, Event},
 };
+
+/// The content of the file.
+#[derive(Debug, Default)]
+pub(super) struct TestRun {
+    /// From the start of the first test to the end of the last one.
+    pub(super) elapsed: Duration,
+    pub(super) cases: Vec<TestCase>,
+}
 
 /// A test and the result of its last run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,18 +33,21 @@ pub(super) struct TestCase {
 /// Parses the file.
 ///
 /// # Errors
-/// If the text is not well-formed XML, or a test has no name or time.
-pub(super) fn parse(text: &str) -> Result<Vec<TestCase>> {
+/// If the text is not well-formed XML, a test has no name or time, or the run has no time.
+pub(super) fn parse(text: &str) -> Result<TestRun> {
     let mut reader = Reader::from_str(text);
-    let mut cases = Vec::new();
+    let mut run = TestRun::default();
     let mut open: Option<TestCase> = None;
     loop {
         match reader.read_event().context("the JUnit file is not well-formed XML")? {
+            Event::Start(element) if element.name().as_ref() == b"testsuites" => {
+                run.elapsed = time(&element)?;
+            }
             Event::Start(element) => start(&element, &mut open)?,
             Event::Empty(element) => {
                 start(&element, &mut open)?;
                 if element.name().as_ref() == b"testcase" {
-                    cases.extend(open.take());
+                    run.cases.extend(open.take());
                 }
             }
             Event::Text(text) => {
@@ -52,8 +63,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<TestCase>> {
                     case.output += &text;
                 }
             }
-            Event::End(element) if element.name().as_ref() == b"testcase" => cases.extend(open.take()),
-            Event::Eof => return Ok(cases),
+            Event::End(element) if element.name().as_ref() == b"testcase" => run.cases.extend(open.take()),
+            Event::Eof => return Ok(run),
             _ => {}
         }
     }
@@ -62,11 +73,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<TestCase>> {
 fn start(element: &BytesStart, open: &mut Option<TestCase>) -> Result<()> {
     match (element.name().as_ref(), open) {
         (b"testcase", open) => {
-            let seconds: f64 = attribute(element, "time")?.parse().context("a time is no number")?;
             *open = Some(TestCase {
                 binary: attribute(element, "classname")?,
                 name: attribute(element, "name")?,
-                elapsed: Duration::from_secs_f64(seconds),
+                elapsed: time(element)?,
                 ..TestCase::default()
             });
         }
@@ -76,9 +86,14 @@ fn start(element: &BytesStart, open: &mut Option<TestCase>) -> Result<()> {
     Ok(())
 }
 
+fn time(element: &BytesStart) -> Result<Duration> {
+    let seconds: f64 = attribute(element, "time")?.parse().context("a time is no number")?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 fn attribute(element: &BytesStart, name: &str) -> Result<String> {
     let attribute = element.try_get_attribute(name)?;
-    let attribute = attribute.with_context(|| format!("a test without the attribute {name}"))?;
+    let attribute = attribute.with_context(|| format!("an element without the attribute {name}"))?;
     Ok(attribute.normalized_value(XmlVersion::Explicit1_0)?.into_owned())
 }
 
@@ -87,7 +102,7 @@ mod tests {
     use super::*;
 
     const FILE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
-<testsuites name="nextest-run" tests="2" failures="1">
+<testsuites name="nextest-run" tests="2" failures="1" time="5.500">
   <testsuite name="profiler-tests::end_to_end">
     <testcase name="measured::wall::a" classname="profiler-tests::end_to_end" timestamp="x" time="4.250">
       <failure message="thread &apos;a&apos; panicked" type="test failure">assertion failed: 1 &lt; 0</failure>
@@ -99,8 +114,8 @@ mod tests {
 
     #[test]
     fn tests_have_their_times_and_failures_their_output() {
-        let cases = parse(FILE).unwrap();
-        assert_eq!(cases.len(), 2);
+        let TestRun { elapsed, cases } = parse(FILE).unwrap();
+        assert_eq!((elapsed.as_millis(), cases.len()), (5_500, 2));
         assert_eq!((cases[0].name.as_str(), cases[0].has_failed), ("measured::wall::a", true));
         assert_eq!(
             (cases[0].binary.as_str(), cases[0].elapsed.as_millis()),
@@ -113,7 +128,9 @@ mod tests {
 
     #[test]
     fn a_cut_file_is_an_error() {
-        assert!(parse(&FILE.replace("time=\"4.250\"", "")).is_err());
+        for time in ["time=\"4.250\"", "time=\"5.500\""] {
+            assert!(parse(&FILE.replace(time, "")).is_err(), "without {time}");
+        }
         assert!(parse(&FILE.replace("</failure>", "")).is_err());
     }
 }

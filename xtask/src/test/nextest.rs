@@ -1,10 +1,15 @@
 //! `cargo nextest run` on the workspace, by the profiles of `.config/nextest.toml`.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::junit::{self, TestCase};
+use super::junit::{self, TestCase, TestRun};
 use crate::{project, workspace::cargo};
 
 /// The exit code when a test failed (nextest's `NextestExitCode::TEST_RUN_FAILED`).
@@ -31,6 +36,15 @@ impl Profile {
             Self::Long => "long",
         }
     }
+}
+
+/// The results of a run.
+pub(super) struct Results {
+    pub(super) cases: Vec<TestCase>,
+    /// The time before the first test: the tests were compiled and listed.
+    pub(super) build: Duration,
+    /// The time of all tests.
+    pub(super) run: Duration,
 }
 
 /// A run of the workspace's tests by one profile.
@@ -72,22 +86,25 @@ impl Nextest {
         Ok(self)
     }
 
-    /// Runs the tests, and returns their results, those of failures among them.
+    /// Builds and runs the tests, and returns their results, those of failures among them.
     ///
     /// # Errors
     /// If the tests do not compile, no test is selected, or the results cannot be read.
-    pub(super) fn run(mut self) -> Result<Vec<TestCase>> {
+    pub(super) fn run(mut self) -> Result<Results> {
         let path = self.junit_file();
         if path.exists() {
             // That of another run.
             fs::remove_file(&path)?;
         }
+        let start = Instant::now();
         let status = self.command.status().context("failed to start cargo nextest")?;
+        let elapsed = start.elapsed();
         if !status.success() && status.code() != Some(TEST_FAILED) {
             bail!("cargo nextest failed: {status}");
         }
         let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
-        junit::parse(&text)
+        let TestRun { elapsed: run, cases } = junit::parse(&text)?;
+        Ok(Results { cases, build: elapsed.saturating_sub(run), run })
     }
 
     fn junit_file(&self) -> PathBuf {

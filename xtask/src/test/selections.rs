@@ -98,7 +98,7 @@ pub(super) fn run_on_cgroup2() -> Result<()> {
 /// Runs the tests whose name contains `name` again and again.
 pub(super) fn repeat(name: &str, times: u32) -> Result<()> {
     let tests = Nextest::new(Profile::Default).filter(&format!("test({name})"));
-    let cases = privileged(tests.args(["--stress-count", &times.to_string()]))?.run()?;
+    let cases = privileged(tests.args(["--stress-count", &times.to_string()]))?.run()?.cases;
     let failures = cases.iter().filter(|case| case.has_failed).count();
     ensure!(failures == 0, "{failures} of {} runs failed", cases.len());
     Ok(())

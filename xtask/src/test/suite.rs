@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::{
     junit::TestCase,
-    nextest::{Nextest, Profile},
+    nextest::{Nextest, Profile, Results},
 };
 
 /// The module of tests that measure, as in `.config/nextest.toml`.
@@ -23,15 +23,16 @@ const SLOWEST: usize = 20;
 /// # Errors
 /// If a test fails, or more than two are flaky.
 pub(super) fn run(tests: Nextest, prepare: impl Fn(Nextest) -> Result<Nextest>) -> Result<Vec<TestCase>> {
-    let first = prepare(tests)?.run()?;
-    print!("{}", slowest(&first));
+    let results = prepare(tests)?.run()?;
+    print!("{}", times(&results));
+    let first = results.cases;
     let mut failed: Vec<_> = first.iter().filter(|case| case.has_failed).cloned().collect();
     let doubtful: Vec<_> = failed.extract_if(.., |case| measures(case)).collect();
     let second = if doubtful.is_empty() {
         Vec::new()
     } else {
         println!("\n{} tests that measure failed; they run once more", doubtful.len());
-        prepare(Nextest::new(Profile::SecondTry).filter(&filter(&doubtful)))?.run()?
+        prepare(Nextest::new(Profile::SecondTry).filter(&filter(&doubtful)))?.run()?.cases
     };
     let (flaky, again): (Vec<_>, Vec<_>) = doubtful.into_iter().partition(|case| passed(&second, case));
     failed.extend(again);
@@ -90,14 +91,16 @@ fn report_of_flaky(flaky: &[TestCase], second: &[TestCase]) -> String {
     text
 }
 
-/// A table of the tests that took longest.
-fn slowest(cases: &[TestCase]) -> String {
-    let mut cases: Vec<_> = cases.iter().collect();
+/// The times of building, of all tests and of those that measure, and a table of the tests that took longest.
+fn times(results: &Results) -> String {
+    let mut cases: Vec<_> = results.cases.iter().collect();
     cases.sort_by_key(|case| std::cmp::Reverse(case.elapsed));
     let alone: Duration = cases.iter().filter(|case| measures(case)).map(|case| case.elapsed).sum();
     let mut text = format!(
-        "\n{} tests; {:.1} s for those that measure, one at a time\n{:>8}  slowest tests\n",
+        "\nbuilt in {:.1} s; {} tests ran in {:.1} s, {:.1} s of it those that measure, one at a time\n{:>8}  slowest tests\n",
+        results.build.as_secs_f64(),
         cases.len(),
+        results.run.as_secs_f64(),
         alone.as_secs_f64(),
         "seconds"
     );
@@ -158,10 +161,15 @@ mod tests {
 
     #[test]
     fn the_slowest_test_is_the_first_row() {
-        let text = slowest(&[case("short", 1, false), case("measured::long", 9, false)]);
+        let results = |cases: &[TestCase]| Results {
+            cases: cases.to_vec(),
+            build: Duration::from_secs(60),
+            run: Duration::from_secs(10),
+        };
+        let text = times(&results(&[case("short", 1, false), case("measured::long", 9, false)]));
         let rows: Vec<_> = text.lines().skip(3).collect();
         assert!(rows[0].ends_with("measured::long") && rows[1].ends_with("short"), "{text}");
-        assert!(text.contains("9.0 s for those that measure"), "{text}");
-        assert!(slowest(&[case("short", 1, false)]).contains("; 0.0 s for those that measure"));
+        assert!(text.contains("built in 60.0 s; 2 tests ran in 10.0 s, 9.0 s of it those"), "{text}");
+        assert!(times(&results(&[case("short", 1, false)])).contains(", 0.0 s of it those that measure"));
     }
 }
