@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: feeds the parsers random bytes, with the stable compiler.
 //!
-//! libFuzzer needs coverage counters, which a compiler pass of stable Rust puts in; only the address sanitizer, of
-//! little use to code without `unsafe`, would need nightly. These are the flags that cargo-fuzz gives.
+//! libFuzzer needs coverage counters to make inputs, which a compiler pass of stable Rust puts in; only the address
+//! sanitizer, of little use to code without `unsafe`, would need nightly. These are the flags that cargo-fuzz gives.
 
 #![cfg(feature = "commands")]
 
@@ -68,6 +68,9 @@ impl Limits {
         Self { inputs, input_bytes: 16 << 10, memory_mib: 512 }
     }
 }
+
+/// For targets that run on their seeds alone.
+const FLAGS: &str = "--cfg fuzzing";
 
 const COVERAGE_FLAGS: &str = "--cfg fuzzing -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
     -C llvm-args=-sanitizer-coverage-inline-8bit-counters -C llvm-args=-sanitizer-coverage-pc-table \
@@ -163,14 +166,15 @@ fn targets() -> Result<Vec<String>> {
     Ok(files.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect())
 }
 
-/// Builds all targets, without optimization for a smoke test, which is over before that would pay; the folder they are
-/// in.
+/// Builds all targets; the folder they are in. A smoke test is over before optimization would pay, and needs no coverage
+/// counters, which make the build a fifth longer.
 fn build(smoke: bool) -> Result<PathBuf> {
     let host = shell::host_target()?;
-    let (profile, profile_folder) = if smoke { ("dev", "debug") } else { ("release", "release") };
+    let (profile, profile_folder, flags) =
+        if smoke { ("dev", "debug", FLAGS) } else { ("release", "release", COVERAGE_FLAGS) };
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--profile", profile, "--locked", "--bins", "--target", &host]);
-    cargo.arg("--target-dir").arg(output("")).env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(folder());
+    cargo.arg("--target-dir").arg(output("")).env("RUSTFLAGS", flags).current_dir(folder());
     shell::run_quietly(&mut cargo).context("failed to build the fuzz targets")?;
     Ok(output("").join(host).join(profile_folder))
 }
