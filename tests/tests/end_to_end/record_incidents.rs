@@ -85,38 +85,38 @@ fn a_crash_is_an_incident_with_what_the_process_did_before() {
     assert!(profile.total_value() > 50, "{}", profile.total_value());
 }
 
+/// A server that answers, until its requests block the threads that their responses need.
+#[test]
+fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
+    let Some(_lock) = run_beside_others() else { return };
+    let mut command = Command::new(workload_path("dotnet/run"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "600"]).env("PERF_MAP", "0"));
+    let port = server.wait_for("port ");
+    aspnet::warm_up(&port, &["/json", "/wait"]);
+    let directory = tempfile::tempdir().unwrap();
+    // A healthy server has fewer threads, however busy the machine is; a starved pool adds them without end.
+    let trigger = ["--wall", "--trigger", "threads > 60", "--keep", "60s", "--after", "2s"];
+    let recorder = start_recorder(server.pid(), directory.path(), &trigger);
+    let busy = aspnet::load(&port, 8, &["/json"]);
+    let end = server.cpu_time_of_threads() + Duration::from_secs(4);
+    wait_until("a busy server", || (server.cpu_time_of_threads() >= end).then_some(()));
+    busy.end();
+    let _blocked = aspnet::load(&port, 200, &["/wait"]);
+    let profile = end_recorder(recorder, directory.path());
+    let starvation = finding(&profile, FindingKind::PoolStarvation);
+    let method = method(starvation).unwrap_or_default();
+    assert!(method.contains("Workload.Routes.Wait"), "{starvation:?}");
+    let incident = profile.header().incident.as_ref().unwrap();
+    let has = |name: &str, is_shown: &dyn Fn(u64) -> bool| {
+        let mut shown = profile.samples().iter().filter(|sample| is_shown(sample.time_ns));
+        shown.any(|sample| has_function(&profile, sample, name))
+    };
+    assert!(has("Routes.Json", &|time_ns| time_ns < incident.since_ns), "{incident:?}");
+    assert!(has("Routes.Wait", &|time_ns| time_ns > incident.since_ns), "{incident:?}");
+}
+
 mod measured {
     use super::*;
-
-    /// A server that answers, until its requests block the threads that their responses need.
-    #[test]
-    fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
-        let Some(_lock) = measure_alone() else { return };
-        let mut command = Command::new(workload_path("dotnet/run"));
-        let mut server = Workload::run(command.args(["aspnet", "serve", "600"]).env("PERF_MAP", "0"));
-        let port = server.wait_for("port ");
-        aspnet::warm_up(&port, &["/json", "/wait"]);
-        let directory = tempfile::tempdir().unwrap();
-        // A healthy server has fewer threads, however busy the machine is; a starved pool adds them without end.
-        let trigger = ["--wall", "--trigger", "threads > 60", "--keep", "60s", "--after", "2s"];
-        let recorder = start_recorder(server.pid(), directory.path(), &trigger);
-        let busy = aspnet::load(&port, 8, &["/json"]);
-        let end = server.cpu_time_of_threads() + Duration::from_secs(4);
-        wait_until("a busy server", || (server.cpu_time_of_threads() >= end).then_some(()));
-        busy.end();
-        let _blocked = aspnet::load(&port, 200, &["/wait"]);
-        let profile = end_recorder(recorder, directory.path());
-        let starvation = finding(&profile, FindingKind::PoolStarvation);
-        let method = method(starvation).unwrap_or_default();
-        assert!(method.contains("Workload.Routes.Wait"), "{starvation:?}");
-        let incident = profile.header().incident.as_ref().unwrap();
-        let has = |name: &str, is_shown: &dyn Fn(u64) -> bool| {
-            let mut shown = profile.samples().iter().filter(|sample| is_shown(sample.time_ns));
-            shown.any(|sample| has_function(&profile, sample, name))
-        };
-        assert!(has("Routes.Json", &|time_ns| time_ns < incident.since_ns), "{incident:?}");
-        assert!(has("Routes.Wait", &|time_ns| time_ns > incident.since_ns), "{incident:?}");
-    }
 
     #[test]
     fn storms_of_collections_and_exceptions_have_their_findings() {
