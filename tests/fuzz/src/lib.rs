@@ -147,7 +147,7 @@ pub fn stack_height(bytes: &[u8]) {
     let program = CodeAndData { code, data, code_range: CODE_ADDRESS..CODE_ADDRESS + code.len() as u64 };
     let hints = Hints {
         entry: words(data).last(),
-        has_fixed_addresses: first % 2 == 0,
+        has_fixed_addresses: first.is_multiple_of(2),
         function_starts: words(data).take(MAX_ADDRESSES).collect(),
         code_pointers: vec![CODE_ADDRESS],
         never_return: words(data).take(1).collect(),
