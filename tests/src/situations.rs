@@ -82,7 +82,11 @@ pub const SERVICES: [Situation; 5] = [
         Sampling::Waits,
         Some((
             FindingKind::SlowDownstream,
-            &["4 processes (shop): ", " wait for sockets of slow_database (process ", " below PQexec"],
+            &[
+                "4 processes (shop): ",
+                " wait for sockets below PQexec (",
+                "; at the end for slow_database (process ",
+            ],
         )),
     ),
     of_c(
@@ -91,7 +95,11 @@ pub const SERVICES: [Situation; 5] = [
         Sampling::Waits,
         Some((
             FindingKind::SlowDownstream,
-            &["3 processes (shop): ", " wait for sockets of slow_database (process ", " below PQexec"],
+            &[
+                "3 processes (shop): ",
+                " wait for sockets below PQexec (",
+                "; at the end for slow_database (process ",
+            ],
         )),
     ),
     of_c(

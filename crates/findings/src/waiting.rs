@@ -129,7 +129,8 @@ fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     }
     let facts = FindingFacts {
         share: facts::share(share, Whole::TimeOfThreadsWithWork),
-        certainty: if service.is_some() { Certainty::Proven } else { Certainty::Likely(Proof::Peer) },
+        // Read once: at other times, threads can have waited for other services.
+        certainty: Certainty::Likely(if service.is_some() { Proof::FurtherReadings } else { Proof::Peer }),
         partner: service,
         ..samples.facts(method, samples.counted(is_at_site))
     };

@@ -20,7 +20,8 @@ pub struct FindingFacts {
     pub place: Option<Place>,
     /// The id of the thread that causes it: the owner of a lock, a thread that computes all the time.
     pub cause_thread: Option<u32>,
-    /// What the threads wait for beyond their processes, where it was read: a service, or the device of files.
+    /// What the threads wait for beyond their processes at the end of the measurement, where it was read: a service, or the device
+    /// of files.
     pub partner: Option<Partner>,
     /// When it began, nanoseconds since the start of sampling; `None` where it can be older than the measurement.
     pub since_ns: Option<u64>,
@@ -193,6 +194,8 @@ pub enum Proof {
     AllRuntimeEvents,
     /// The samples of waiting threads.
     WaitSamples,
+    /// The process at the other end of a connection at other times: it was read once, when the profile was taken.
+    FurtherReadings,
 }
 
 impl Proof {
@@ -205,6 +208,7 @@ impl Proof {
         Self::PoolAdjustments,
         Self::AllRuntimeEvents,
         Self::WaitSamples,
+        Self::FurtherReadings,
     ];
 
     /// The name in machine-readable outputs: `lock-owner`.
@@ -218,6 +222,7 @@ impl Proof {
             Self::PoolAdjustments => "pool-adjustments",
             Self::AllRuntimeEvents => "all-runtime-events",
             Self::WaitSamples => "wait-samples",
+            Self::FurtherReadings => "further-readings",
         }
     }
 }
@@ -233,6 +238,7 @@ impl fmt::Display for Proof {
             Self::PoolAdjustments => "an adjustment of the thread pool (--events default)",
             Self::AllRuntimeEvents => "a measurement without dropped events",
             Self::WaitSamples => "samples of waiting threads (--wall)",
+            Self::FurtherReadings => "the process at the other end at other times (another measurement)",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What threads wait for beyond their processes, in findings.
 
-use profiler_profile::{Certainty, Partner, Profile, ThreadState};
+use profiler_profile::{Certainty, Partner, Profile, Proof, ThreadState};
 
 use super::{POOL_ROOT, Threads};
 use crate::{Partners, analyze, analyze_with_partners, threads_with_unknown_partners};
@@ -31,15 +31,28 @@ fn a_slow_service_has_the_name_and_the_process_that_most_threads_wait_for() {
         partners.add_service(tid, postgres(123));
     }
     partners.add_service(10, Partner { name: "10.0.0.3:80".to_owned(), process: None });
-    let text = "4.0 of 4 threads at a time wait for sockets of postgres (process 123) below curl_easy_perform (100 % of the time of \
-                threads with work): examine postgres, and call it asynchronously";
+    let text = "4.0 of 4 threads at a time wait for sockets below curl_easy_perform (100 % of the time of threads with work); \
+                at the end for postgres (process 123): examine postgres, and call it asynchronously";
     assert_eq!(texts(&mut profile, &partners), [text]);
-    let facts = &profile.findings()[0].facts;
-    assert_eq!((&facts.partner, facts.certainty), (&Some(postgres(123)), Certainty::Proven));
+    assert_eq!(profile.findings()[0].facts.partner, Some(postgres(123)));
     assert_eq!(threads_with_unknown_partners(&profile), []);
     // Another analysis keeps what was read while the threads waited.
     analyze(&mut profile);
     assert_eq!(profile.findings()[0].to_string(), text);
+}
+
+/// The threads can have waited for another service before.
+#[test]
+fn a_service_that_was_read_once_does_not_prove_a_finding() {
+    let certainty = |partners: &Partners| {
+        let mut profile = waiting(CURL, ThreadState::Blocked);
+        analyze_with_partners(&mut profile, partners);
+        profile.findings()[0].facts.certainty
+    };
+    let mut partners = Partners::default();
+    assert_eq!(certainty(&partners), Certainty::Likely(Proof::Peer));
+    (7..11).for_each(|tid| partners.add_service(tid, postgres(123)));
+    assert_eq!(certainty(&partners), Certainty::Likely(Proof::FurtherReadings));
 }
 
 #[test]
@@ -47,7 +60,7 @@ fn several_processes_of_one_name_are_one_service() {
     let mut partners = Partners::default();
     (7..11).for_each(|tid| partners.add_service(tid, postgres(100 + tid)));
     let found = texts(&mut waiting(CURL, ThreadState::Blocked), &partners);
-    assert!(found[0].contains(" wait for sockets of postgres below curl_easy_perform ("), "{found:?}");
+    assert!(found[0].contains("; at the end for postgres: examine postgres,"), "{found:?}");
 }
 
 #[test]
@@ -56,7 +69,7 @@ fn a_service_that_half_of_the_threads_wait_for_has_no_name() {
     (7..9).for_each(|tid| partners.add_service(tid, postgres(123)));
     (9..11).for_each(|tid| partners.add_client(tid));
     let found = texts(&mut waiting(CURL, ThreadState::Blocked), &partners);
-    assert!(found[0].contains(" wait for sockets below curl_easy_perform ("), "{found:?}");
+    assert!(found[0].contains(" threads with work): examine the service "), "{found:?}");
 }
 
 /// The frames are those of a client, and the process has accepted the connections.
@@ -89,5 +102,5 @@ fn waits_for_files_have_their_device() {
     let mut partners = Partners::default();
     partners.add_device(8, Partner { name: "/dev/vda1".to_owned(), process: None });
     let found = texts(&mut waiting("main;flush;fsync", ThreadState::Disk), &partners);
-    assert!(found[0].starts_with("4.0 threads at a time wait for files on /dev/vda1 (100 %"), "{found:?}");
+    assert!(found[0].contains("; at the end on /dev/vda1: "), "{found:?}");
 }

@@ -24,12 +24,12 @@ pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String
 
 pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (String, String) {
     let evidence = format!(
-        "{:.1} of {} threads at a time wait for sockets{}{} ({})",
+        "{:.1} of {} threads at a time wait for sockets{} ({}){}",
         at_a_time(facts),
         threads(facts),
-        partner_after(" of ", facts),
         method_after(" below ", facts),
-        share(facts)
+        share(facts),
+        partner_after("; at the end for ", facts)
     );
     let remedy = match &facts.partner {
         Some(Partner { name, .. }) => format!("examine {name}, and call it asynchronously"),
@@ -55,11 +55,11 @@ pub(super) fn cpu_quota(facts: &FindingFacts) -> (String, String) {
 
 pub(super) fn disk(facts: &FindingFacts) -> (String, String) {
     let evidence = format!(
-        "{:.1} threads at a time wait for files{} ({}){}",
+        "{:.1} threads at a time wait for files ({}){}{}",
         at_a_time(facts),
-        partner_after(" on ", facts),
         share(facts),
-        method_after(", most below ", facts)
+        method_after(", most below ", facts),
+        partner_after("; at the end on ", facts)
     );
     (evidence, "write and synchronize less often, read ahead, or use a faster disk".to_owned())
 }
