@@ -75,7 +75,7 @@ const fn of_dotnet(
 }
 
 /// Services of several processes.
-pub const SERVICES: [Situation; 5] = [
+pub const SERVICES: [Situation; 6] = [
     of_c(
         "4 processes with one thread each wait for a slow database",
         ("services", &["calls", "4", "1"]),
@@ -97,6 +97,19 @@ pub const SERVICES: [Situation; 5] = [
             FindingKind::SlowDownstream,
             &[
                 "3 processes (shop): ",
+                " wait for sockets below PQexec (",
+                "; at the end for slow_database (process ",
+            ],
+        )),
+    ),
+    of_c(
+        "4 processes with one thread each wait for a slow database behind a UNIX socket",
+        ("services", &["calls_local", "4", "1"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::SlowDownstream,
+            &[
+                "4 processes (shop): ",
                 " wait for sockets below PQexec (",
                 "; at the end for slow_database (process ",
             ],
@@ -126,7 +139,7 @@ pub const SERVICES: [Situation; 5] = [
 ];
 
 /// Single processes.
-pub const PROCESSES: [Situation; 15] = [
+pub const PROCESSES: [Situation; 16] = [
     of_c(
         "8 threads take turns at a lock",
         ("convoy", &[]),
@@ -151,6 +164,18 @@ pub const PROCESSES: [Situation; 15] = [
         ("mutexes", &["sleeps"]),
         Sampling::LongWaits,
         Some((FindingKind::HeldLock, &["; the owner is in rest (sleeps)"])),
+    ),
+    of_c(
+        "4 threads wait for the lock of a thread that waits for a child process",
+        ("mutexes", &["runs"]),
+        Sampling::LongWaits,
+        Some((
+            FindingKind::HeldLock,
+            &[
+                "; the owner is in convert (waits for a child process)",
+                "; at the end, it waits for converter (process ",
+            ],
+        )),
     ),
     of_c(
         "2 threads wait for the locks of each other, and a third one computes",

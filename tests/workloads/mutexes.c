@@ -2,15 +2,17 @@
  * the seconds:
  *
  * deadlock: the threads debit and credit each have the mutex that the other one waits for.
- * computes, sleeps, reads: four threads wait in `price` for the mutex that the thread owner has. It computes in `compute`, sleeps
- * in `rest`, or reads an empty socket in `receive`.
+ * computes, sleeps, reads, runs: four threads wait in `price` for the mutex that the thread owner has. It computes in `compute`, sleeps
+ * in `rest`, reads an empty socket in `receive`, or waits in `convert` for a child process, named `converter`, that sleeps.
  *
  * Prints "owner TID" where one thread has the mutex. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "lifetime.h"
 
@@ -73,6 +75,19 @@ static __attribute__((noinline)) void receive(void) {
         ;
 }
 
+static __attribute__((noinline)) void convert(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "converter");
+        for (;;)
+            pause();
+    }
+    waitpid(child, &status, 0);
+    sink += status;
+}
+
 static void *owner_thread(void *mode) {
     prctl(PR_SET_NAME, "owner");
     pthread_mutex_lock(&prices);
@@ -81,6 +96,8 @@ static void *owner_thread(void *mode) {
         compute();
     else if (strcmp(mode, "sleeps") == 0)
         rest();
+    else if (strcmp(mode, "runs") == 0)
+        convert();
     else
         receive();
     return mode;

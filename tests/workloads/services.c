@@ -1,7 +1,8 @@
 /* A service of several processes. Arguments: seconds, mode, processes, threads of each. Prints "ready PID" when all threads do what the
  * mode says:
  *
- * calls: each has sent a request to the process `slow_database` and waits in PQexec for a response that does not come.
+ * calls, calls_local: each has sent a request to the process `slow_database`, over TCP or a UNIX socket, and waits in PQexec for a response
+ * that does not come.
  * serves: each has accepted a connection of the process `quiet_client` and waits in PQexec for a request that does not come.
  * queues: each appends under a lock of its process, which it holds for two milliseconds: append_all > append. */
 #include <arpa/inet.h>
@@ -14,7 +15,8 @@
 #include "lifetime.h"
 
 static int listener;
-static struct sockaddr_in address = {.sin_family = AF_INET};
+static struct sockaddr_storage address;
+static socklen_t length;
 /* Each thread writes a byte before it waits. */
 static int started[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,8 +32,8 @@ static void start(void) {
 }
 
 static int connect_to_listener(void) {
-    int connection = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(connection, (struct sockaddr *)&address, sizeof(address)) != 0)
+    int connection = socket(address.ss_family, SOCK_STREAM, 0);
+    if (connect(connection, (struct sockaddr *)&address, length) != 0)
         stop();
     return connection;
 }
@@ -102,26 +104,37 @@ static void *connect_all(void *unused) {
 }
 
 static void *(*function_of(const char *mode))(void *) {
-    if (strcmp(mode, "calls") == 0)
+    if (strncmp(mode, "calls", 5) == 0)
         return calls;
     if (strcmp(mode, "serves") == 0)
         return serves;
     return append_all;
 }
 
+/* At a port that the kernel chooses, or at an abstract name. */
+static void listen_anywhere(const char *mode) {
+    struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int is_local = strcmp(mode, "calls_local") == 0;
+    memcpy(&address, &loopback, sizeof(loopback));
+    address.ss_family = is_local ? AF_UNIX : AF_INET;
+    length = is_local ? sizeof(address.ss_family) : sizeof(loopback);
+    listener = socket(address.ss_family, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 128) != 0)
+        stop();
+    length = sizeof(address);
+    getsockname(listener, (struct sockaddr *)&address, &length);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 2 ? argv[2] : "calls";
     int processes = argc > 3 ? atoi(argv[3]) : 4;
     int threads = argc > 4 ? atoi(argv[4]) : 1;
-    socklen_t length = sizeof(address);
     char byte;
     connections = processes * threads;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 128) != 0 || pipe(started) != 0)
+    listen_anywhere(mode);
+    if (pipe(started) != 0)
         stop();
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    if (strcmp(mode, "calls") == 0) {
+    if (function_of(mode) == calls) {
         begin("slow_database", accept_all, 1);
         close(listener);
     }

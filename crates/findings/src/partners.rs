@@ -1,8 +1,11 @@
-//! What threads wait for beyond their processes: the service at the other end of a connection, or the device of a file.
+//! What threads wait for beyond their processes: the service at the other end of a connection, a child process, the process at the
+//! other end of a pipe, or the device of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{FindingKind, Partner, Profile};
+
+use crate::WaitCause;
 
 /// The most threads whose partners are read.
 const MAX_THREADS: usize = 64;
@@ -25,6 +28,7 @@ pub struct Partners {
     services: BTreeMap<u32, Partner>,
     clients: BTreeSet<u32>,
     devices: BTreeMap<u32, Partner>,
+    processes: BTreeMap<u32, Partner>,
 }
 
 impl Partners {
@@ -43,19 +47,43 @@ impl Partners {
         self.devices.insert(tid, device);
     }
 
+    /// Adds a thread that waits for a child process, or for the process at the other end of a pipe.
+    pub fn add_process(&mut self, tid: u32, process: Partner) {
+        self.processes.insert(tid, process);
+    }
+
     /// The partners that the findings of a profile have.
     pub(crate) fn of_findings(profile: &Profile) -> Self {
         let mut partners = Self::default();
         for finding in profile.findings() {
             let Some(partner) = &finding.facts.partner else { continue };
-            let known = if finding.kind == FindingKind::Disk {
-                &mut partners.devices
-            } else {
-                &mut partners.services
+            let known = match finding.kind {
+                FindingKind::Disk => &mut partners.devices,
+                FindingKind::HeldLock => {
+                    // The partner of its owner, for whatever that one waits.
+                    let owner = finding.facts.cause_thread;
+                    for known in [&mut partners.services, &mut partners.devices, &mut partners.processes] {
+                        known.extend(owner.map(|owner| (owner, partner.clone())));
+                    }
+                    continue;
+                }
+                _ => &mut partners.services,
             };
             known.extend(finding.facts.selection.threads.iter().map(|tid| (*tid, partner.clone())));
         }
         partners
+    }
+
+    /// What a thread waits for, by the cause of its wait. Another cause has no partner: the thread can have waited for that one at the
+    /// end alone.
+    pub(crate) fn of_wait(&self, tid: u32, cause: WaitCause) -> Option<&Partner> {
+        let known = match cause {
+            WaitCause::SocketIo => &self.services,
+            WaitCause::FileIo => &self.devices,
+            WaitCause::ChildProcess | WaitCause::Other => &self.processes,
+            _ => return None,
+        };
+        known.get(&tid)
     }
 
     /// The service for which most of these threads wait.
@@ -92,15 +120,17 @@ fn most_frequent(known: &BTreeMap<u32, Partner>, tids: &BTreeSet<u32>, others: u
     (100 * count > MIN_SAME_PERCENT * total).then(|| Partner { name: name.to_owned(), process })
 }
 
-/// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets and for files. At most
-/// 64, those of findings of more time first.
+/// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets and for files, and the
+/// owners of locks for which others wait. At most 64, those of findings of more time first.
 #[must_use]
 pub fn threads_with_unknown_partners(profile: &Profile) -> Vec<(u32, u32)> {
     let processes: BTreeMap<u32, u32> =
         profile.threads().map(|thread| (thread.tid, profile.process(thread.process).pid)).collect();
-    let has_partner = |kind| matches!(kind, FindingKind::SlowDownstream | FindingKind::Disk);
-    let findings = profile.findings().iter();
-    let findings = findings.filter(|finding| has_partner(finding.kind) && finding.facts.partner.is_none());
-    let tids = findings.flat_map(|finding| &finding.facts.selection.threads);
+    let findings = profile.findings().iter().filter(|finding| finding.facts.partner.is_none());
+    let tids = findings.flat_map(|finding| match finding.kind {
+        FindingKind::SlowDownstream | FindingKind::Disk => &finding.facts.selection.threads[..],
+        FindingKind::HeldLock => finding.facts.cause_thread.as_slice(),
+        _ => &[],
+    });
     tids.filter_map(|tid| Some((*processes.get(tid)?, *tid))).take(MAX_THREADS).collect()
 }

@@ -4,7 +4,9 @@ use self::{
     Leaf::{Descriptors, Process, Semaphore, Signal, Time, TimedSignal},
     Strength::{Default, Final, Yields},
 };
-use crate::WaitCause::{self, ConditionVariable, FileIo, Idle, Lock, Other, PageFault, Sleep, SocketIo};
+use crate::WaitCause::{
+    self, ChildProcess, ConditionVariable, FileIo, Idle, Lock, Other, PageFault, Sleep, SocketIo,
+};
 
 /// A rule over the functions of the kernel and of libc in which threads wait.
 pub(crate) struct Primitive {
@@ -229,7 +231,13 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
         leaf: Semaphore,
         functions: &["sem_*wait*", "__new_sem_*wait*"],
     },
-    // A pipe, a terminal, a child, a thread that ends.
+    Primitive {
+        cause: ChildProcess,
+        strength: Default,
+        leaf: Process,
+        functions: &["do_wait", "wait4", "__wait4", "__GI___wait4", "waitpid", "waitid"],
+    },
+    // A pipe, a terminal, a thread that ends.
     Primitive {
         cause: Other,
         strength: Default,
@@ -238,12 +246,6 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "anon_pipe_read",
             "pipe_read",
             "n_tty_read",
-            "do_wait",
-            "wait4",
-            "__wait4",
-            "__GI___wait4",
-            "waitpid",
-            "waitid",
             "pthread_join",
             "__pthread_clockjoin_ex",
             "__pthread_timedjoin_ex",

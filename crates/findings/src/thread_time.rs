@@ -50,6 +50,7 @@ impl Activity {
             Self::Waits(WaitCause::Sleep) => "sleeps",
             Self::Waits(WaitCause::SocketIo) => "reads a socket",
             Self::Waits(WaitCause::FileIo) => "waits for a file",
+            Self::Waits(WaitCause::ChildProcess) => "waits for a child process",
             Self::Waits(WaitCause::SyncOverAsync) => "waits for a task",
             Self::Waits(WaitCause::GcSuspension) => "is suspended for a garbage collection",
             Self::Waits(WaitCause::ConditionVariable) => "waits for a signal of another thread",

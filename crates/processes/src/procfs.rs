@@ -376,6 +376,14 @@ impl Entries {
         if self.is_live { fs::read_link(self.base.join(path)) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    /// The permissions of a symbolic link: those of a descriptor are to read or to write (proc_pid_fd(5)).
+    pub(crate) fn link_mode(&self, path: &Path) -> io::Result<u32> {
+        if !self.is_live {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(fs::symlink_metadata(self.base.join(path))?.mode())
+    }
+
     /// The numbers among the names in a directory.
     pub(crate) fn numbers_in(&self, directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
         let opened = self.open_path(directory, OFlags::PATH | OFlags::DIRECTORY)?;

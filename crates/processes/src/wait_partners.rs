@@ -1,14 +1,20 @@
-//! Finds what a thread waits for beyond its process: the process at the other end of a TCP connection, or the device of a file.
+//! Finds what a thread waits for beyond its process: the process at the other end of a connection or a pipe, a child process, or the
+//! device of a file.
 //!
 //! The system call of a thread (`/proc/PID/task/TID/syscall`) has the descriptor for which it waits, the descriptor the inode of its
 //! socket, and `/proc/PID/net/tcp` the addresses of all sockets of the network namespace (proc_pid_net(5)). The socket with the same
-//! addresses in reverse is the other end. Its process has a descriptor of it.
+//! addresses in reverse is the other end. Its process has a descriptor of it. Of UNIX sockets, the kernel
+//! reports the other end. Both ends of a pipe have one inode; the links of their descriptors have the permission to read or to write
+//! (proc_pid_fd(5)).
+
+mod children;
+mod unix_sockets;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -16,6 +22,7 @@ use std::{
 use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 
+use self::children::Children;
 use crate::{ProcFs, procfs::Entries};
 
 /// The threads that are examined at most.
@@ -55,7 +62,7 @@ pub struct WaitPartner {
     pub role: PartnerRole,
     /// The name of the process, the address of a socket of another machine or network namespace, or the device with its mount.
     pub name: String,
-    /// The id of the process; `None` for an address and for a device.
+    /// The id of the process; `None` for an address, for a device, and for several processes of one name.
     pub pid: Option<u32>,
 }
 
@@ -68,6 +75,10 @@ pub enum PartnerRole {
     Client,
     /// The device of a file.
     Device,
+    /// A process that has the other end of a pipe.
+    Pipe,
+    /// A child process, for whose end the thread waits.
+    Child,
 }
 
 impl ProcFs {
@@ -100,40 +111,108 @@ struct Search<'a> {
 struct Connection {
     tid: u32,
     role: PartnerRole,
-    address: SocketAddr,
+    /// `None` for a UNIX socket.
+    address: Option<SocketAddr>,
     /// The inode of its socket, if it is in the same network namespace.
     inode: Option<u64>,
+}
+
+/// A pipe for which a thread waits.
+struct Pipe {
+    pid: u32,
+    tid: u32,
+    inode: u64,
+    /// The end that the thread does not use.
+    other: PipeEnd,
+}
+
+/// An end of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PipeEnd {
+    Reads,
+    Writes,
+}
+
+impl PipeEnd {
+    const ALL: [Self; 2] = [Self::Reads, Self::Writes];
+
+    /// Whether a descriptor whose link has this mode is such an end.
+    fn is_in(self, mode: u32) -> bool {
+        let permission = match self {
+            Self::Reads => 0o400,
+            Self::Writes => 0o200,
+        };
+        mode & permission != 0
+    }
+
+    /// The only end that a descriptor is.
+    fn of_mode(mode: u32) -> Option<Self> {
+        match Self::ALL.map(|end| end.is_in(mode)) {
+            [true, false] => Some(Self::Reads),
+            [false, true] => Some(Self::Writes),
+            _ => None,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Reads => Self::Writes,
+            Self::Writes => Self::Reads,
+        }
+    }
+}
+
+/// The processes that have sockets and ends of pipes.
+#[derive(Default)]
+struct Owners {
+    /// By inode.
+    sockets: BTreeMap<u64, u32>,
+    /// By inode and end.
+    pipes: BTreeMap<(u64, PipeEnd), BTreeSet<u32>>,
+    /// Whether all processes were examined that can be.
+    is_complete: bool,
 }
 
 impl Search<'_> {
     fn partners(&self, threads: &[(u32, u32)]) -> Vec<WaitPartner> {
         let mut tables = HashMap::<PathBuf, Rc<[TcpSocket]>>::new();
-        let (mut found, mut connections) = (Vec::new(), Vec::new());
+        let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for (pid, tid) in threads {
             if self.is_late() {
                 break;
             }
-            let Some(descriptor) = self.awaited_descriptor(*pid, *tid) else { continue };
-            let Ok(link) = self.entries.link(&PathBuf::from(format!("{pid}/fd/{descriptor}"))) else {
-                continue;
+            let descriptor = match self.awaited(*pid, *tid) {
+                Some(Awaited::Descriptor(descriptor)) => descriptor,
+                Some(Awaited::Children(children)) => {
+                    found.extend(self.child(*pid, *tid, children));
+                    continue;
+                }
+                Some(Awaited::Polled(_)) | None => continue,
             };
+            let path = PathBuf::from(format!("{pid}/fd/{descriptor}"));
+            let Ok(link) = self.entries.link(&path) else { continue };
             let link = link.to_string_lossy();
             if let Some(inode) = socket_inode(&link) {
                 let sockets = self.sockets(*pid, &mut tables);
-                connections.extend(other_end(&sockets, inode).map(|end| Connection { tid: *tid, ..end }));
+                connections.extend(connection(&sockets, inode).map(|end| Connection { tid: *tid, ..end }));
+            } else if let Some(inode) = pipe_inode(&link) {
+                let end = self.end_of_pipe(&path);
+                pipes.extend(end.map(|end| Pipe { pid: *pid, tid: *tid, inode, other: end.other() }));
             } else if link.starts_with('/') {
                 found.extend(self.device(*pid, *tid, descriptor));
             }
         }
         let own = threads.first().map_or(0, |(pid, _)| *pid);
-        let owners = self.owners(own, connections.iter().filter_map(|end| end.inode).collect());
-        found.extend(connections.into_iter().map(|end| {
-            let owner = end.inode.and_then(|inode| owners.get(&inode));
+        let inodes = connections.iter().filter_map(|end| end.inode).collect();
+        let owners = self.owners(own, inodes, pipes.iter().map(|pipe| (pipe.inode, pipe.other)).collect());
+        found.extend(pipes.iter().filter_map(|pipe| self.process_of_pipe(pipe, &owners)));
+        found.extend(connections.into_iter().filter_map(|end| {
+            let owner = end.inode.and_then(|inode| owners.sockets.get(&inode));
             let (name, pid) = match owner {
-                Some((pid, comm)) => (comm.clone(), Some(*pid)),
-                None => (end.address.to_string(), None),
+                Some(pid) => (self.comm(*pid)?, Some(*pid)),
+                None => (end.address?.to_string(), None),
             };
-            WaitPartner { tid: end.tid, role: end.role, name, pid }
+            Some(WaitPartner { tid: end.tid, role: end.role, name, pid })
         }));
         found
     }
@@ -147,18 +226,42 @@ impl Search<'_> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The descriptor for which a thread waits in a system call.
-    fn awaited_descriptor(&self, pid: u32, tid: u32) -> Option<u32> {
+    /// The name of a process; `None` if it has ended.
+    fn comm(&self, pid: u32) -> Option<String> {
+        let comm = self.text(&format!("{pid}/comm"), MAX_SHORT_BYTES).ok()?;
+        Some(comm.trim_end_matches('\n').to_owned())
+    }
+
+    /// What a thread waits for in a system call: a descriptor, or children.
+    fn awaited(&self, pid: u32, tid: u32) -> Option<Awaited> {
         let call = self.text(&format!("{pid}/task/{tid}/syscall"), MAX_SHORT_BYTES).ok()?;
         match parse_call(&call)? {
-            Awaited::Descriptor(descriptor) => Some(descriptor),
             Awaited::Polled(address) => {
                 let polled = self.entries.read_memory(pid, address, size_of::<u32>()).ok()?;
                 // A negative one is ignored by the kernel.
                 let descriptor = i32::from_ne_bytes(polled.try_into().ok()?);
-                u32::try_from(descriptor).ok()
+                u32::try_from(descriptor).ok().map(Awaited::Descriptor)
             }
+            awaited => Some(awaited),
         }
+    }
+
+    /// The end of a pipe that a descriptor is; `None` for one that reads and writes.
+    fn end_of_pipe(&self, descriptor: &Path) -> Option<PipeEnd> {
+        PipeEnd::of_mode(self.entries.link_mode(descriptor).ok()?)
+    }
+
+    /// The process that has the other end of a pipe. Several are one if they have one name, and the process of the thread is not among
+    /// them: it would wait for itself.
+    fn process_of_pipe(&self, pipe: &Pipe, owners: &Owners) -> Option<WaitPartner> {
+        let pids = owners.pipes.get(&(pipe.inode, pipe.other)).filter(|_| owners.is_complete)?;
+        if pids.contains(&pipe.pid) {
+            return None;
+        }
+        let names = pids.iter().map(|pid| self.comm(*pid)).collect::<Option<BTreeSet<_>>>()?;
+        let [name] = Vec::from_iter(names).try_into().ok()?;
+        let pid = pids.first().copied().filter(|_| pids.len() == 1);
+        Some(WaitPartner { tid: pipe.tid, role: PartnerRole::Pipe, name, pid })
     }
 
     /// The TCP sockets of the network namespace of a process.
@@ -175,26 +278,43 @@ impl Search<'_> {
         }
     }
 
-    /// The processes that have sockets with these inodes, by inode: id and name. Services that work together are often started together:
-    /// processes whose ids are near that of `own` are examined first.
-    fn owners(&self, own: u32, mut inodes: BTreeSet<u64>) -> BTreeMap<u64, (u32, String)> {
-        let mut owners = BTreeMap::new();
+    /// The processes that have sockets with these inodes, and these ends of pipes. Services that work together are often started
+    /// together: processes whose ids are near that of `own` are examined first.
+    fn owners(&self, own: u32, mut inodes: BTreeSet<u64>, pipes: BTreeSet<(u64, PipeEnd)>) -> Owners {
+        let mut owners = Owners::default();
         let pids = self.entries.numbers_in(&PathBuf::from("."));
         let mut pids: Vec<_> = pids.into_iter().flatten().take(MAX_PROCESSES).collect();
+        owners.is_complete = pids.len() < MAX_PROCESSES;
         pids.sort_by_key(|pid| pid.abs_diff(own));
         for pid in pids {
-            if inodes.is_empty() || self.is_late() {
+            if inodes.is_empty() && pipes.is_empty() {
+                break;
+            }
+            if self.is_late() {
+                owners.is_complete = false;
                 break;
             }
             let folder = PathBuf::from(format!("{pid}/fd"));
-            let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);
-            let links = descriptors
-                .filter_map(|descriptor| self.entries.link(&folder.join(descriptor.to_string())).ok());
-            let owned: Vec<_> = links.filter_map(|link| socket_inode(&link.to_string_lossy())).collect();
-            for inode in owned {
-                if inodes.remove(&inode) {
-                    let comm = self.text(&format!("{pid}/comm"), MAX_SHORT_BYTES).unwrap_or_default();
-                    owners.insert(inode, (pid, comm.trim_end_matches('\n').to_owned()));
+            let descriptors = self.entries.numbers_in(&folder);
+            // A process can have ended.
+            let is_hidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            owners.is_complete &= !descriptors.as_ref().err().is_some_and(is_hidden);
+            let descriptors: Vec<_> = descriptors.into_iter().flatten().take(MAX_DESCRIPTORS).collect();
+            owners.is_complete &= descriptors.len() < MAX_DESCRIPTORS;
+            for descriptor in descriptors {
+                let path = folder.join(descriptor.to_string());
+                let Ok(link) = self.entries.link(&path) else { continue };
+                let link = link.to_string_lossy();
+                if let Some(inode) = socket_inode(&link).filter(|inode| inodes.remove(inode)) {
+                    owners.sockets.insert(inode, pid);
+                }
+                let is_awaited = |inode: &u64| pipes.iter().any(|(of_pipe, _)| of_pipe == inode);
+                if let Some(inode) = pipe_inode(&link).filter(is_awaited)
+                    && let Ok(mode) = self.entries.link_mode(&path)
+                {
+                    for end in PipeEnd::ALL.into_iter().filter(|end| end.is_in(mode)) {
+                        owners.pipes.entry((inode, end)).or_default().insert(pid);
+                    }
                 }
             }
         }
@@ -217,14 +337,18 @@ enum Awaited {
     Descriptor(u32),
     /// The descriptor at this address.
     Polled(RuntimeAddress),
+    Children(Children),
 }
 
-/// Parses a `syscall`; `None` for a thread that runs, and for a call that waits for no descriptor, or for several.
+/// Parses a `syscall`; `None` for a thread that runs, and for a call that waits for neither a descriptor nor a child, or for several descriptors.
 fn parse_call(text: &str) -> Option<Awaited> {
     let mut fields = text.split_ascii_whitespace();
     let number = fields.next()?.parse().ok()?;
     let mut argument = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
     let (first, second) = (argument()?, argument()?);
+    if let Some(children) = Children::of_call(number, first, second) {
+        return Some(Awaited::Children(children));
+    }
     if CALLS_WITH_DESCRIPTOR.contains(&number) {
         return u32::try_from(first & u64::from(u32::MAX)).ok().map(Awaited::Descriptor);
     }
@@ -234,6 +358,20 @@ fn parse_call(text: &str) -> Option<Awaited> {
 /// The inode in the link of a descriptor: `socket:[4711]`.
 fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The inode in the link of a descriptor: `pipe:[4711]`.
+fn pipe_inode(link: &str) -> Option<u64> {
+    link.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The other end of the connection of a socket: one of these, or a UNIX socket.
+fn connection(sockets: &[TcpSocket], inode: u64) -> Option<Connection> {
+    let of_unix = || {
+        let (role, other) = unix_sockets::other_end(inode)?;
+        Some(Connection { tid: 0, role, address: None, inode: Some(other) })
+    };
+    other_end(sockets, inode).or_else(of_unix)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,7 +422,7 @@ fn other_end(sockets: &[TcpSocket], inode: u64) -> Option<Connection> {
     let other = sockets.iter().find(is_other_end).map(|socket| socket.inode);
     let accepted = other.filter(|inode| *inode != NOT_ACCEPTED);
     let other = accepted.or_else(|| Some(listener(&own.remote).filter(|_| other.is_some())?.inode));
-    Some(Connection { tid: 0, role, address: own.remote, inode: other })
+    Some(Connection { tid: 0, role, address: Some(own.remote), inode: other })
 }
 
 fn listens_at(socket: &TcpSocket, address: &SocketAddr) -> bool {
@@ -307,114 +445,8 @@ pub fn parse_any(text: &str) {
     let ends = sockets.iter().filter_map(|socket| other_end(&sockets, socket.inode)).count();
     assert!(ends <= sockets.len());
     let _ = (parse_call(text), device_of_mount(text, "1"));
+    unix_sockets::parse_any(text.as_bytes());
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::Read,
-        net::{TcpListener, TcpStream},
-        sync::mpsc,
-    };
-
-    use super::*;
-
-    /// Lines of `net/tcp` and `net/tcp6` on a little-endian machine: a listener, both ends of a connection to it, one to another
-    /// machine, one that is not accepted.
-    const SOCKETS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1538 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1 0 100 0 0 10 0
-   1: 0100007F:1538 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 101 1 0 20 4 30 10 -1
-   2: 0100007F:C000 0100007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 102 1 0 20 4 30 10 -1
-   3: 0200000A:C001 0300000A:0050 01 00000000:00000000 00:00000000 00000000     0        0 103 1 0 20 4 30 10 -1
-   4: 0100007F:1538 0100007F:C002 01 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
-   0: 0000000000000000FFFF00000100007F:C002 0000000000000000FFFF00000100007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 104 1 0 20 4 30 10 -1
-";
-
-    #[test]
-    fn the_other_end_has_the_same_addresses_in_reverse() {
-        let sockets: Vec<_> = SOCKETS.lines().filter_map(parse_socket).collect();
-        assert_eq!(sockets.len(), 6);
-        let end = |inode| {
-            let end = other_end(&sockets, inode)?;
-            Some((end.role, end.address.to_string(), end.inode))
-        };
-        let server = "127.0.0.1:5432".to_owned();
-        assert_eq!(end(102), Some((PartnerRole::Service, server.clone(), Some(101))));
-        assert_eq!(end(101), Some((PartnerRole::Client, "127.0.0.1:49152".to_owned(), Some(102))));
-        assert_eq!(end(103), Some((PartnerRole::Service, "10.0.0.3:80".to_owned(), None)));
-        assert_eq!(end(104), Some((PartnerRole::Service, server, Some(100))), "the listener");
-        assert_eq!((end(100), end(7)), (None, None));
-    }
-
-    #[test]
-    fn malformed_lines_have_no_socket() {
-        for line in [
-            "",
-            "0:",
-            "0: 0100007F 0100007F:1 01",
-            "0: 0100007F:1 xx:1 01 a b c d e f 7",
-            "0: 01:1 02:2 01 a b c d e 7",
-        ] {
-            assert_eq!(parse_socket(line), None, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_system_call_waits_for_one_descriptor() {
-        let call = |text| parse_call(text);
-        assert_eq!(call("45 0x7 0x7f00 0x1 0x0 0x0 0x0 0x1 0x1\n"), Some(Awaited::Descriptor(7)));
-        assert_eq!(call("0 0xffffffff00000005 0x7f 0x1 0x0 0x0 0x0 0x1 0x1\n"), Some(Awaited::Descriptor(5)));
-        let polled = Some(Awaited::Polled(RuntimeAddress(0x7f00)));
-        assert_eq!(call("7 0x7f00 0x1 0x3e8 0x0 0x0 0x0 0x1 0x1\n"), polled);
-        for other in
-            ["7 0x7f00 0x2 0x3e8\n", "202 0x10 0x80 0x2\n", "running\n", "-1 0x7ffe 0x7f84\n", "45 0x7", ""]
-        {
-            assert_eq!(call(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_mount_has_a_device_unless_its_file_system_is_that_of_the_kernel() {
-        let mounts = "25 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n26 25 0:5 / /dev rw - devtmpfs udev rw\n";
-        assert_eq!(device_of_mount(mounts, "25").as_deref(), Some("/dev/vda1"));
-        assert_eq!((device_of_mount(mounts, "26"), device_of_mount(mounts, "2")), (None, None));
-    }
-
-    #[test]
-    fn a_thread_that_reads_a_connection_waits_for_its_process() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut accepted, _) = listener.accept().unwrap();
-        let (tids, received) = mpsc::channel();
-        let other = tids.clone();
-        let read = |stream: &mut TcpStream, tids: &mpsc::Sender<u32>| {
-            tids.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
-            stream.read(&mut [0])
-        };
-        let own = std::process::id();
-        let proc = ProcFs::live();
-        let await_partner = |tid: u32| {
-            let began = Instant::now();
-            loop {
-                let partners = proc.wait_partners(&[(own, tid)]).unwrap_or_default();
-                if let [partner] = &partners[..]
-                    && partner.pid.is_some()
-                {
-                    return partner.clone();
-                }
-                assert!(began.elapsed() < Duration::from_secs(60), "{partners:?}");
-            }
-        };
-        std::thread::scope(|scope| {
-            let ends = [client.try_clone().unwrap(), accepted.try_clone().unwrap()];
-            let reader = scope.spawn(move || read(&mut client, &tids));
-            let partner = await_partner(received.recv().unwrap());
-            assert_eq!((partner.role, partner.pid), (PartnerRole::Service, Some(own)));
-            let server = scope.spawn(move || read(&mut accepted, &other));
-            let partner = await_partner(received.recv().unwrap());
-            assert_eq!((partner.role, partner.pid), (PartnerRole::Client, Some(own)));
-            ends.iter().for_each(|end| end.shutdown(std::net::Shutdown::Both).unwrap());
-            assert_eq!((reader.join().unwrap().unwrap(), server.join().unwrap().unwrap()), (0, 0));
-        });
-    }
-}
+mod tests;

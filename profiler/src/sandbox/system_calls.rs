@@ -193,6 +193,9 @@ const SOCKETS: &[libc::c_long] = &[
     libc::SYS_socketpair,
 ];
 
+/// The netlink protocol of requests about sockets (include/uapi/linux/netlink.h).
+const NETLINK_SOCK_DIAG: u64 = 4;
+
 /// What resolvers of host names call as well.
 const NETWORK: &[libc::c_long] = &[libc::SYS_bind, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
 
@@ -287,13 +290,22 @@ fn rules(job: Job) -> Result<Rules> {
         families.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(|family| family as u64));
     }
     if !families.is_empty() {
-        rules.insert(SYS_socket, any_of(0, &families)?);
+        let mut sockets = any_of(0, &families)?;
+        if is_session {
+            // The kernel reports the other ends of UNIX sockets.
+            sockets.push(rule([equals(0, libc::AF_NETLINK as u64), equals(2, NETLINK_SOCK_DIAG)])?);
+        }
+        rules.insert(SYS_socket, sockets);
     }
     Ok(rules)
 }
 
 fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>> {
-    values.iter().map(|value| rule([compare(argument, SeccompCmpOp::Eq, *value)])).collect()
+    values.iter().map(|value| rule([equals(argument, *value)])).collect()
+}
+
+fn equals(argument: u8, value: u64) -> Result<SeccompCondition> {
+    compare(argument, SeccompCmpOp::Eq, value)
 }
 
 fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition> {

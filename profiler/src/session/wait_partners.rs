@@ -27,6 +27,7 @@ fn partners(found: Vec<WaitPartner>) -> Partners {
             PartnerRole::Service => partners.add_service(tid, Partner { name, process }),
             PartnerRole::Client => partners.add_client(tid),
             PartnerRole::Device => partners.add_device(tid, Partner { name, process }),
+            PartnerRole::Pipe | PartnerRole::Child => partners.add_process(tid, Partner { name, process }),
         }
     }
     partners

@@ -135,7 +135,9 @@ fn find<'a>(
     let proceeds = match activity {
         Activity::Runs | Activity::WaitsForCpu => true,
         Activity::Waits(cause) => {
-            !is_main && matches!(cause, WaitCause::Sleep | WaitCause::SocketIo | WaitCause::FileIo)
+            let proceeds =
+                [WaitCause::Sleep, WaitCause::SocketIo, WaitCause::FileIo, WaitCause::ChildProcess];
+            !is_main && proceeds.contains(&cause)
         }
     };
     let owner = Owner { tid, comm, method: innermost, innermost, activity, percent };

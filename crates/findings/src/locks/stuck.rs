@@ -13,7 +13,7 @@ use crate::{
     frames::application_method,
     text::Problem,
     thread_group::{ThreadGroup, heaviest},
-    thread_time::Period,
+    thread_time::{Activity, Period},
 };
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
@@ -112,6 +112,10 @@ impl<'a> StuckThreads<'a> {
             (&self.owners.threads[..], self.owners.relation)
         {
             facts.cause_thread = Some(owner.tid);
+            facts.partner = match owner.activity {
+                Activity::Waits(cause) => samples.marks.partners.of_wait(owner.tid, cause).cloned(),
+                Activity::Runs | Activity::WaitsForCpu => None,
+            };
             facts.selection.threads.push(owner.tid);
             facts.selection.threads.sort_unstable();
         }

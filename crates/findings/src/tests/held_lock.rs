@@ -44,6 +44,12 @@ fn an_owner_in_the_same_method_is_named_with_what_it_does() {
         (ThreadState::Blocked, format!(";{SLEEP}"), "(sleeps)", "do not sleep while"),
         (ThreadState::Blocked, format!(";{RECEIVE}"), "(reads a socket)", "read and write sockets"),
         (ThreadState::Blocked, format!(";{task}"), "(waits for a task)", "wait for nothing else"),
+        (
+            ThreadState::Blocked,
+            ";__wait4@libc.so.6;do_wait_[k]".to_owned(),
+            "(waits for a child process)",
+            "run other programs before",
+        ),
         (ThreadState::Disk, ";fsync@libc.so.6".to_owned(), "(waits for a file)", "read and write sockets"),
     ] {
         let finding =

@@ -76,7 +76,7 @@ fn functions_that_do_work_or_need_a_resource_are_no_main_loop() {
         (format!("{THREAD};run;take;sem_wait@libc.so.6"), WaitCause::ConditionVariable),
         (format!("{MAIN};fetch_price;poll@libc.so.6"), WaitCause::Other),
         (format!("{MAIN};lock_row;{EPOLL}"), WaitCause::Other),
-        (format!("{MAIN};run_query;__wait4@libc.so.6"), WaitCause::Other),
+        (format!("{MAIN};run_query;__wait4@libc.so.6"), WaitCause::ChildProcess),
         // One of the threads of a server, for one descriptor.
         (format!("{THREAD};run;poll@libc.so.6"), WaitCause::Other),
         // The start of the thread is unknown.

@@ -104,3 +104,42 @@ fn waits_for_files_have_their_device() {
     let found = texts(&mut waiting("main;flush;fsync", ThreadState::Disk), &partners);
     assert!(found[0].contains("; at the end on /dev/vda1: "), "{found:?}");
 }
+
+/// Four threads, from the id 7 on, wait for the lock of the thread 11, which waits in a function.
+fn held_lock(wait: &str) -> Profile {
+    let price = "start_thread@libc.so.6;shop!Shop.Price.Get()";
+    let enter = "System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Blocked, &format!("{price};{enter}"));
+    threads.add(1, ThreadState::Blocked, &format!("{price};{wait}")).profile()
+}
+
+#[test]
+fn what_the_owner_of_a_lock_waits_for_at_the_end_is_named() {
+    let convert = || Partner { name: "convert".to_owned(), process: Some(55) };
+    let partners_with = |add: fn(&mut Partners, u32, Partner)| {
+        let mut partners = Partners::default();
+        add(&mut partners, 11, convert());
+        partners
+    };
+    let of_process = partners_with(Partners::add_process);
+    for (wait, partners) in [
+        ("__wait4@libc.so.6;do_wait_[k]", of_process.clone()),
+        ("read@libc.so.6;anon_pipe_read_[k]", of_process.clone()),
+        ("recv@libc.so.6;unix_stream_recvmsg_[k]", partners_with(Partners::add_service)),
+    ] {
+        let mut profile = held_lock(wait);
+        assert_eq!(threads_with_unknown_partners(&profile), [(7, 11)], "{wait}");
+        let [text] = &texts(&mut profile, &partners)[..] else { panic!("one finding: {wait}") };
+        assert!(
+            text.contains(", thread 11 (worker); at the end, it waits for convert (process 55): "),
+            "{text}"
+        );
+        analyze(&mut profile);
+        assert_eq!(profile.findings()[0].to_string(), *text);
+    }
+    // It slept before.
+    let sleep = "System.Private.CoreLib!System.Threading.Thread.Sleep(int);pthread_cond_timedwait@libc.so.6";
+    let [text] = &texts(&mut held_lock(sleep), &of_process)[..] else { panic!("one finding") };
+    assert!(!text.contains("convert"), "{text}");
+}

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::sum;
+use profiler_profile::{FindingFacts, sum};
 
+use super::partner_after;
 use crate::{
     WaitCause,
     locks::{LockWait, Owner, Owners, Relation, StuckThreads},
@@ -14,14 +15,15 @@ use crate::{
 const MAX_NAMED: usize = 3;
 
 /// The evidence and the remedy of a deadlock, or of a lock that its owner holds.
-pub(super) fn stuck(stuck: &StuckThreads<'_>) -> (String, String) {
+pub(super) fn stuck(stuck: &StuckThreads<'_>, facts: &FindingFacts) -> (String, String) {
     const ORDER: &str =
         "take locks in the same order everywhere, and wait for nothing else while a lock is held";
     let waits = waits(&stuck.threads, stuck.shortest_ns());
     if stuck.is_deadlock() {
         (format!("{waits}{}", cycle(&stuck.owners)), ORDER.to_owned())
     } else {
-        (format!("{waits}; {}", owners(&stuck.owners)), remedy(&stuck.owners))
+        let partner = partner_after("; at the end, it waits for ", facts);
+        (format!("{waits}; {}{partner}", owners(&stuck.owners)), remedy(&stuck.owners))
     }
 }
 
@@ -95,6 +97,7 @@ fn remedy(owners: &Owners<'_>) -> String {
         (_, Some(Activity::Waits(WaitCause::SocketIo | WaitCause::FileIo))) => {
             "read and write sockets and files before the lock is taken"
         }
+        (_, Some(Activity::Waits(WaitCause::ChildProcess))) => "run other programs before the lock is taken",
         (_, Some(Activity::Waits(_))) => "wait for nothing else while a lock is held",
     }
     .to_owned()

@@ -81,7 +81,7 @@ impl Problem<'_> {
                 pool::remedy(facts, *is_at_semaphores, *other_methods),
             ),
             Self::Queue(queue) => (queue.evidence(facts), queue.remedy().to_owned()),
-            Self::Stuck(stuck) => locks::stuck(stuck),
+            Self::Stuck(stuck) => locks::stuck(stuck, facts),
             Self::BlockedFinalizer { outermost, innermost, activity, waiting } => {
                 let activity = activity.text(percent(facts));
                 waits::blocked_finalizer(outermost, innermost, &activity, *waiting)

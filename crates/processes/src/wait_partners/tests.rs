@@ -1,0 +1,174 @@
+//! Tests of what threads wait for beyond their processes.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
+};
+
+use super::*;
+
+/// Lines of `net/tcp` and `net/tcp6` on a little-endian machine: a listener, both ends of a connection to it, one to another
+/// machine, one that is not accepted.
+const SOCKETS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1538 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1 0 100 0 0 10 0
+   1: 0100007F:1538 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 101 1 0 20 4 30 10 -1
+   2: 0100007F:C000 0100007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 102 1 0 20 4 30 10 -1
+   3: 0200000A:C001 0300000A:0050 01 00000000:00000000 00:00000000 00000000     0        0 103 1 0 20 4 30 10 -1
+   4: 0100007F:1538 0100007F:C002 01 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
+   0: 0000000000000000FFFF00000100007F:C002 0000000000000000FFFF00000100007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 104 1 0 20 4 30 10 -1
+";
+
+#[test]
+fn the_other_end_has_the_same_addresses_in_reverse() {
+    let sockets: Vec<_> = SOCKETS.lines().filter_map(parse_socket).collect();
+    assert_eq!(sockets.len(), 6);
+    let end = |inode| {
+        let end = other_end(&sockets, inode)?;
+        Some((end.role, end.address?.to_string(), end.inode))
+    };
+    let server = "127.0.0.1:5432".to_owned();
+    assert_eq!(end(102), Some((PartnerRole::Service, server.clone(), Some(101))));
+    assert_eq!(end(101), Some((PartnerRole::Client, "127.0.0.1:49152".to_owned(), Some(102))));
+    assert_eq!(end(103), Some((PartnerRole::Service, "10.0.0.3:80".to_owned(), None)));
+    assert_eq!(end(104), Some((PartnerRole::Service, server, Some(100))), "the listener");
+    assert_eq!((end(100), end(7)), (None, None));
+}
+
+#[test]
+fn malformed_lines_have_no_socket() {
+    for line in [
+        "",
+        "0:",
+        "0: 0100007F 0100007F:1 01",
+        "0: 0100007F:1 xx:1 01 a b c d e f 7",
+        "0: 01:1 02:2 01 a b c d e 7",
+    ] {
+        assert_eq!(parse_socket(line), None, "{line}");
+    }
+}
+
+#[test]
+fn a_system_call_waits_for_one_descriptor() {
+    let call = |text| parse_call(text);
+    assert_eq!(call("45 0x7 0x7f00 0x1 0x0 0x0 0x0 0x1 0x1\n"), Some(Awaited::Descriptor(7)));
+    assert_eq!(call("0 0xffffffff00000005 0x7f 0x1 0x0 0x0 0x0 0x1 0x1\n"), Some(Awaited::Descriptor(5)));
+    let polled = Some(Awaited::Polled(RuntimeAddress(0x7f00)));
+    assert_eq!(call("7 0x7f00 0x1 0x3e8 0x0 0x0 0x0 0x1 0x1\n"), polled);
+    for other in
+        ["7 0x7f00 0x2 0x3e8\n", "202 0x10 0x80 0x2\n", "running\n", "-1 0x7ffe 0x7f84\n", "45 0x7", ""]
+    {
+        assert_eq!(call(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_mount_has_a_device_unless_its_file_system_is_that_of_the_kernel() {
+    let mounts =
+        "25 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n26 25 0:5 / /dev rw - devtmpfs udev rw\n";
+    assert_eq!(device_of_mount(mounts, "25").as_deref(), Some("/dev/vda1"));
+    assert_eq!((device_of_mount(mounts, "26"), device_of_mount(mounts, "2")), (None, None));
+}
+
+/// The partner of a thread of this process, once it has one.
+fn await_partner(tid: u32) -> WaitPartner {
+    let (own, proc, began) = (std::process::id(), ProcFs::live(), Instant::now());
+    loop {
+        let partners = proc.wait_partners(&[(own, tid)]).unwrap_or_default();
+        if let [partner] = &partners[..]
+            && partner.pid.is_some()
+        {
+            return partner.clone();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{partners:?}");
+    }
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// The partner of a thread while it executes a function, which `end` ends.
+fn partner_in(function: impl FnOnce() + Send, end: impl FnOnce()) -> WaitPartner {
+    let (tids, received) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            tids.send(own_tid()).unwrap();
+            function();
+        });
+        let partner = await_partner(received.recv().unwrap());
+        end();
+        partner
+    })
+}
+
+#[test]
+fn a_thread_that_reads_a_connection_waits_for_its_process() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let own = Some(std::process::id());
+    let read = |mut stream: &TcpStream| assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+    let partner = partner_in(|| read(&client), || (&accepted).write_all(b" ").unwrap());
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Service, own));
+    let partner = partner_in(|| read(&accepted), || (&client).write_all(b" ").unwrap());
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Client, own));
+}
+
+#[test]
+fn a_thread_that_reads_a_unix_socket_waits_for_the_process_at_the_other_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+    let client = UnixStream::connect(folder.path().join("socket")).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let own = Some(std::process::id());
+    let read = |mut stream: &UnixStream| assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+    let partner = partner_in(|| read(&client), || (&accepted).write_all(b" ").unwrap());
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Service, own));
+    let partner = partner_in(|| read(&accepted), || (&client).write_all(b" ").unwrap());
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Client, own));
+}
+
+/// A process that sleeps, with pipes as standard input and output.
+fn sleeper() -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// The partner of a thread that waits for one of the pipes of a process until it is killed, and the id of the process.
+fn partner_at_pipes(wait: impl FnOnce(ChildStdin, ChildStdout) + Send) -> (WaitPartner, u32) {
+    let mut child = sleeper();
+    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let partner = partner_in(move || wait(input, output), || child.kill().unwrap());
+    child.wait().unwrap();
+    (partner, child.id())
+}
+
+#[test]
+fn a_thread_that_reads_or_writes_a_pipe_waits_for_the_process_at_its_other_end() {
+    let (read, reader) = partner_at_pipes(|_input, mut output| {
+        assert_eq!(output.read(&mut [0]).unwrap(), 0);
+    });
+    let (written, writer) = partner_at_pipes(|mut input, _output| {
+        let more_than_a_pipe_holds = vec![0; 1 << 20];
+        assert!(input.write_all(&more_than_a_pipe_holds).is_err());
+    });
+    for (partner, id) in [(read, reader), (written, writer)] {
+        let found = (partner.role, partner.name.as_str(), partner.pid);
+        assert_eq!(found, (PartnerRole::Pipe, "sleep", Some(id)));
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_a_child_process_has_it_as_partner() {
+    let mut child = sleeper();
+    let id = child.id();
+    let end = || {
+        let pid = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    };
+    let partner = partner_in(|| assert!(!child.wait().unwrap().success()), end);
+    assert_eq!((partner.role, partner.name, partner.pid), (PartnerRole::Child, "sleep".to_owned(), Some(id)));
+}
