@@ -74,13 +74,13 @@ impl Partners {
         partners
     }
 
-    /// What a thread waits for, by the cause of its wait. Another cause has no partner: the thread can have waited for that one at the
-    /// end alone.
+    /// What the owner of a lock waits for, by the cause of its wait: a wait like that of a main loop can be one for a process. Another
+    /// cause has no partner: the thread can have waited for that one at the end alone.
     pub(crate) fn of_wait(&self, tid: u32, cause: WaitCause) -> Option<&Partner> {
         let known = match cause {
             WaitCause::SocketIo => &self.services,
             WaitCause::FileIo => &self.devices,
-            WaitCause::ChildProcess | WaitCause::Other => &self.processes,
+            WaitCause::ChildProcess | WaitCause::Idle | WaitCause::Other => &self.processes,
             _ => return None,
         };
         known.get(&tid)

@@ -94,9 +94,18 @@ impl ThreadTime {
         (time.total_ns > 0).then_some(time)
     }
 
-    /// What the thread does most of the time, and the share of its time; `None` where it waits for work, and where it is
-    /// not there for the whole period.
+    /// [`activity_or_idle`](Self::activity_or_idle) of a thread that does not wait for work.
     pub(crate) fn activity(&self, samples: &ThreadGroup<'_>, period: &Period) -> Option<(Activity, f64)> {
+        let activity = self.activity_or_idle(samples, period);
+        activity.filter(|(activity, _)| *activity != Activity::Waits(WaitCause::Idle))
+    }
+
+    /// What the thread does most of the time, and the share of its time; `None` where it is not there for the whole period.
+    pub(crate) fn activity_or_idle(
+        &self,
+        samples: &ThreadGroup<'_>,
+        period: &Period,
+    ) -> Option<(Activity, f64)> {
         let has_waits_alone =
             matches!(samples.profile.event(samples.event).sampling, Sampling::Durations { .. });
         let running_ns = self.period_ns.saturating_sub(self.total_ns);
@@ -160,13 +169,12 @@ fn waits_on_condition(profile: &Profile, stack: &Stack) -> bool {
     callee.is_some_and(|id| matches_any(CONDITION_WAITS, function(profile, profile.frame(*id))))
 }
 
-/// What the thread of a sample does; `None` for a thread that waits for work.
+/// What the thread of a sample does; `None` for an event without states.
 fn activity(sample: &Sample, cause: Option<WaitCause>) -> Option<Activity> {
     match (sample.state, cause) {
         (Some(ThreadState::OnCpu), _) | (_, Some(WaitCause::RunQueue | WaitCause::CpuQuota)) => {
             Some(Activity::Runs)
         }
-        (_, None | Some(WaitCause::Idle)) => None,
-        (_, Some(cause)) => Some(Activity::Waits(cause)),
+        (_, cause) => cause.map(Activity::Waits),
     }
 }

@@ -78,7 +78,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// A thread that owns a lock, if it is known what it does.
+/// A thread that owns a lock, if it is known what it does. Its wait can be like that of a main loop, but it is one within its work.
 fn describe<'a>(
     samples: &ThreadGroup<'a>,
     tid: u32,
@@ -87,7 +87,7 @@ fn describe<'a>(
     period: &Period,
 ) -> Option<Owner<'a>> {
     let time = ThreadTime::of(samples, of_thread, period)?;
-    let (activity, percent) = time.activity(samples, period)?;
+    let (activity, percent) = time.activity_or_idle(samples, period)?;
     let stayed = time.methods(samples);
     let (_, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
     let innermost = *stayed.first()?;

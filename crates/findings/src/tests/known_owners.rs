@@ -107,3 +107,16 @@ fn readings_that_do_not_show_the_owner_throughout_say_nothing() {
     read(&mut threads, &EACH_SECOND, 0x1000, 99, 4);
     assert_eq!(only(threads), without, "an owner without samples");
 }
+
+/// Without the memory of the process, its stack is that of a main loop.
+#[test]
+fn a_known_owner_that_waits_like_a_main_loop_is_named() {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, "main;pthread_join@libc.so.6");
+    threads.add(4, ThreadState::Blocked, READ);
+    let convert = "start_thread@libc.so.6;owner_thread;convert;__wait4@libc.so.6;do_wait_[k]";
+    threads.add(1, ThreadState::Blocked, convert).add(1, ThreadState::OnCpu, SUM);
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 4);
+    let finding = only(threads);
+    assert!(finding.evidence.ends_with("; the owner is in convert (waits), thread 12 (worker)"), "{finding}");
+}
