@@ -204,7 +204,8 @@ impl Search<'_> {
         }
         let own = threads.first().map_or(0, |(pid, _)| *pid);
         let inodes = connections.iter().filter_map(|end| end.inode).collect();
-        let owners = self.owners(own, inodes, pipes.iter().map(|pipe| (pipe.inode, pipe.other)).collect());
+        let ends = pipes.iter().map(|pipe| (pipe.inode, pipe.other)).collect();
+        let owners = self.owners(own, inodes, &ends);
         found.extend(pipes.iter().filter_map(|pipe| self.process_of_pipe(pipe, &owners)));
         found.extend(connections.into_iter().filter_map(|end| {
             let owner = end.inode.and_then(|inode| owners.sockets.get(&inode));
@@ -280,7 +281,7 @@ impl Search<'_> {
 
     /// The processes that have sockets with these inodes, and these ends of pipes. Services that work together are often started
     /// together: processes whose ids are near that of `own` are examined first.
-    fn owners(&self, own: u32, mut inodes: BTreeSet<u64>, pipes: BTreeSet<(u64, PipeEnd)>) -> Owners {
+    fn owners(&self, own: u32, mut inodes: BTreeSet<u64>, pipes: &BTreeSet<(u64, PipeEnd)>) -> Owners {
         let mut owners = Owners::default();
         let pids = self.entries.numbers_in(&PathBuf::from("."));
         let mut pids: Vec<_> = pids.into_iter().flatten().take(MAX_PROCESSES).collect();

@@ -107,7 +107,7 @@ fn parse_response(response: &[u8], inode: u32) -> Option<UnixSocket> {
         match (kind, length.checked_sub(ATTRIBUTE_BYTES)?) {
             (UNIX_DIAG_NAME, 1..) => socket.has_name = true,
             (UNIX_DIAG_PEER, _) => {
-                socket.peer = number(attributes, ATTRIBUTE_BYTES).filter(|inode| *inode != 0)
+                socket.peer = number(attributes, ATTRIBUTE_BYTES).filter(|inode| *inode != 0);
             }
             _ => {}
         }
