@@ -33,7 +33,7 @@ const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_PEER: u16 = 2;
 
-/// The room for a response: a name has 108 bytes.
+/// The largest response, bytes: a name has 108.
 const MAX_RESPONSE_BYTES: usize = 1024;
 
 /// A UNIX socket.
