@@ -20,7 +20,7 @@ pub(super) struct Resources {
 /// The filters of resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    /// A resource matches one of these, unless there are none.
+    /// If there are any, a resource has to match one of these.
     pub(super) only: Vec<Filter>,
     /// It matches none of these.
     pub(super) except: Vec<Filter>,
