@@ -43,11 +43,9 @@ pub enum Counter {
     OffCpuLostThread = 17,
     /// Nanoseconds spent in the programs of off-CPU time on threads of the target.
     OffCpuRunTimeNs = 18,
-    /// Waits without a known end: a thread left a CPU again, and its switch onto a CPU was not reported.
-    OffCpuLostSwitch = 19,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 20;
+    pub const COUNT: u32 = 19;
 }

@@ -20,6 +20,8 @@ pub struct OffCpuThread {
     pub user_stack: StackId,
     /// The time from the begin of the last wait to its wake-up, nanoseconds.
     pub previous_ns: u64,
+    /// The time for which the thread has run (`task_struct.se.sum_exec_runtime`) up to the start of the wait, nanoseconds.
+    pub run_time_ns: u64,
     /// Process id in the profiler's PID namespace.
     pub pid: u32,
     /// Thread id in the profiler's PID namespace.
@@ -93,8 +95,8 @@ pub struct OffCpuConfig {
     pub only_state: u32,
     /// The number of [`StackAtSwitch`]es of each CPU.
     pub copies_per_cpu: u32,
-    /// 0.
-    pub reserved: u32,
+    /// `task_struct.se.sum_exec_runtime`.
+    pub task_run_time: u32,
 }
 
 /// The user stack of a thread at the switch away from it, to be unwound if its wait is long enough for a record.
@@ -127,5 +129,5 @@ pub const STACK_COPIES: u32 = 1024;
 /// The copies of each CPU on a large machine.
 pub const LEAST_STACK_COPIES_PER_CPU: u32 = 16;
 
-const _: () = assert!(size_of::<OffCpuThread>() == 128);
-const _: () = assert!(size_of::<OffCpuRecord>() == 144);
+const _: () = assert!(size_of::<OffCpuThread>() == 136);
+const _: () = assert!(size_of::<OffCpuRecord>() == 152);

@@ -23,7 +23,8 @@ pub enum Loss {
     ThreadRan,
     /// More threads waited at a time than are remembered.
     TooManyThreads,
-    /// The switch that ended a wait was not reported: the thread left a CPU again.
+    /// The switch that ended a wait was not reported: the thread left a CPU again. Recordings of earlier versions alone have
+    /// such losses: the run time of the thread says since when it has run.
     MissedSwitch,
     /// The event occurred while its program handled another occurrence on the CPU.
     Nested,

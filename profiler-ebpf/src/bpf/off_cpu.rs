@@ -32,7 +32,7 @@ use super::{
     stack_capture::{self, Side},
     target_filter::{Verdict, filter_task},
     unwinder,
-    waiting_task::{is_kernel_thread, may_be_target, runnable_state, wait_state},
+    waiting_task::{is_kernel_thread, load, may_be_target, runnable_state, wait_state},
 };
 
 /// The working memory of one run.
@@ -71,6 +71,11 @@ pub(crate) fn switch<const UNWINDS: bool>(context: *mut c_void, switch: &Switch)
 #[inline(always)]
 fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns: u64) {
     let task = switch.previous as u64;
+    // SAFETY: the entry of a running thread is written on its CPU alone.
+    let mut known = OFF_CPU_THREADS.get_ptr_mut(&task).map(|thread| unsafe { &mut *thread });
+    if let Some(thread) = &mut known {
+        end_unreported_wait(switch.previous, thread, now_ns);
+    }
     let Some(state) = wait_state(switch.previous) else {
         // It exits, and has neither an address space nor, perhaps, an id. Fails for a thread that never left a CPU before.
         let _ = OFF_CPU_THREADS.remove(&task);
@@ -82,16 +87,16 @@ fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns
     }
     let only_state = get!(off_cpu.only_state);
     if only_state != 0 && (only_state != state as u32 || switch.is_preemption) {
-        return forget_wait(task);
+        return;
     }
     let runnable = matches!(state, WaitState::Runnable | WaitState::Throttled).then_some(state);
     // A task that was about to sleep is displaced like one that runs.
     let runnable = runnable.or_else(|| switch.is_preemption.then(|| runnable_state(switch.previous)));
     let Some(off_cpu) = off_cpu_scratch() else { return };
-    let Some(thread) = thread_entry(task, off_cpu) else { return count(Counter::OffCpuLostThread) };
-    if read_time(&thread.since_ns) != 0 {
-        count(Counter::OffCpuLostSwitch);
-    }
+    let Some(thread) = known.or_else(|| new_entry(task, off_cpu)) else {
+        return count(Counter::OffCpuLostThread);
+    };
+    thread.run_time_ns = run_time_ns(switch.previous);
     thread.kernel_stack = 0;
     thread.user_stack = 0;
     thread.has_stacks = 0;
@@ -118,28 +123,38 @@ fn begin_wait<const UNWINDS: bool>(context: *mut c_void, switch: &Switch, now_ns
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
 }
 
-/// Ends the wait of a thread whose end was not reported.
+/// Ends the wait before the one that begins, if the switch that ended it did not run these programs: the kernel can keep them from
+/// the switches away from some threads. The thread has run since for the time that was added to its run time.
 #[inline(always)]
-fn forget_wait(task: u64) {
-    if let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&task) {
-        // SAFETY: nothing removes the entry of a thread that lives.
-        write_time(unsafe { &mut (*thread).since_ns }, 0);
+fn end_unreported_wait(task: *mut task_struct, thread: &mut OffCpuThread, now_ns: u64) {
+    let since_ns = read_time(&thread.since_ns);
+    if since_ns == 0 {
+        return;
+    }
+    let ran_ns = run_time_ns(task).saturating_sub(thread.run_time_ns);
+    let ended_ns = now_ns.saturating_sub(ran_ns).max(since_ns);
+    // Its kernel stack is gone.
+    if let Some(off_cpu) = ended_wait(thread, since_ns, ended_ns) {
+        send_record(off_cpu);
     }
 }
 
-/// The entry of a thread; a new one where it has none. `None` where the map is full.
+/// The time for which a task has run, nanoseconds, up to the last switch away from it or its last tick.
 #[inline(always)]
-fn thread_entry(task: u64, off_cpu: &mut OffCpuScratch) -> Option<&'static mut OffCpuThread> {
-    let known = OFF_CPU_THREADS.get_ptr_mut(&task).or_else(|| {
-        // A former thread's wait: all that matters is written before it is read.
-        off_cpu.record.thread.since_ns = 0;
-        off_cpu.record.thread.previous_ns = u64::MAX;
-        off_cpu.record.thread.mean_ns = 0;
-        OFF_CPU_THREADS.insert(&task, &off_cpu.record.thread, 0).ok()?;
-        OFF_CPU_THREADS.get_ptr_mut(&task)
-    })?;
-    // SAFETY: the entry of a running thread is written on its CPU alone.
-    Some(unsafe { &mut *known })
+pub(crate) fn run_time_ns(task: *mut task_struct) -> u64 {
+    load(task, get!(off_cpu.task_run_time))
+}
+
+/// A new entry of a thread. `None` where the map is full.
+#[inline(always)]
+fn new_entry(task: u64, off_cpu: &mut OffCpuScratch) -> Option<&'static mut OffCpuThread> {
+    // A former thread's wait: all that matters is written before it is read.
+    off_cpu.record.thread.since_ns = 0;
+    off_cpu.record.thread.previous_ns = u64::MAX;
+    off_cpu.record.thread.mean_ns = 0;
+    OFF_CPU_THREADS.insert(&task, &off_cpu.record.thread, 0).ok()?;
+    // SAFETY: as above.
+    OFF_CPU_THREADS.get_ptr_mut(&task).map(|thread| unsafe { &mut *thread })
 }
 
 /// Captures the user stack of the running task, unless the overhead limit is reached, or the ring buffer is full.
@@ -214,24 +229,7 @@ fn end_wait<const UNWINDS: bool>(task: *mut task_struct, now_ns: u64) {
     if since_ns == 0 {
         return;
     }
-    write_time(&mut thread.since_ns, 0);
-    let waited_ns = now_ns.saturating_sub(since_ns);
-    // Without the time in which it waits for a CPU, which is long for every thread of a busy machine.
-    let blocked_ns = read_time(&thread.woken_ns).saturating_sub(since_ns);
-    if blocked_ns > 0 {
-        thread.previous_ns = blocked_ns;
-    }
-    let is_short = waited_ns < get!(off_cpu.min_block_ns);
-    thread.mean_ns = next_mean_ns(thread.mean_ns, if is_short { 0 } else { waited_ns });
-    if is_short {
-        count(Counter::OffCpuShort);
-        return add(Counter::OffCpuShortNs, waited_ns);
-    }
-    let Some(off_cpu) = off_cpu_scratch() else { return };
-    off_cpu.record.thread = *thread;
-    off_cpu.record.thread.since_ns = since_ns;
-    off_cpu.record.kind = RecordKind::OffCpu as u32;
-    off_cpu.record.ended_ns = now_ns;
+    let Some(off_cpu) = ended_wait(thread, since_ns, now_ns) else { return };
     if UNWINDS && thread.has_stacks == 0 {
         unwind_copy(task, off_cpu);
     }
@@ -245,6 +243,35 @@ fn end_wait<const UNWINDS: bool>(task: *mut task_struct, now_ns: u64) {
     }
     send_record(off_cpu);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+/// The record of a wait that ended. `None` where the wait was too short for one.
+#[inline(always)]
+fn ended_wait(
+    thread: &mut OffCpuThread,
+    since_ns: u64,
+    ended_ns: u64,
+) -> Option<&'static mut OffCpuScratch> {
+    write_time(&mut thread.since_ns, 0);
+    let waited_ns = ended_ns.saturating_sub(since_ns);
+    // Without the time in which it waits for a CPU, which is long for every thread of a busy machine.
+    let blocked_ns = read_time(&thread.woken_ns).saturating_sub(since_ns);
+    if blocked_ns > 0 {
+        thread.previous_ns = blocked_ns;
+    }
+    let is_short = waited_ns < get!(off_cpu.min_block_ns);
+    thread.mean_ns = next_mean_ns(thread.mean_ns, if is_short { 0 } else { waited_ns });
+    if is_short {
+        count(Counter::OffCpuShort);
+        add(Counter::OffCpuShortNs, waited_ns);
+        return None;
+    }
+    let off_cpu = off_cpu_scratch()?;
+    off_cpu.record.thread = *thread;
+    off_cpu.record.thread.since_ns = since_ns;
+    off_cpu.record.kind = RecordKind::OffCpu as u32;
+    off_cpu.record.ended_ns = ended_ns;
+    Some(off_cpu)
 }
 
 /// Unwinds the copy of the user stack of a task whose wait was long enough for a record, unless the overhead limit is reached.

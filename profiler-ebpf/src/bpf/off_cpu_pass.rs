@@ -8,6 +8,7 @@ use super::{
     config::get,
     kernel_memory::read,
     maps::{OFF_CPU_PASS_SCRATCH, OFF_CPU_THREADS},
+    off_cpu::run_time_ns,
     waiting_stacks::{self, PassScratch, WaitingStacks},
     waiting_task::{WaitingTask, load, waiting_task},
 };
@@ -70,6 +71,7 @@ fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuTh
     thread.since_ns = found.start_time;
     thread.previous_ns = u64::MAX;
     thread.mean_ns = 0;
+    thread.run_time_ns = run_time_ns(found.task);
     thread.woken_ns = if is_runnable { found.start_time } else { 0 };
     thread.kernel_stack = stacks.kernel;
     thread.user_stack = stacks.user;

@@ -276,8 +276,6 @@ pub(crate) struct OffCpuCounts {
     pub(crate) lost_ring_buffer: u64,
     /// Those of threads that did not fit into the map of threads. They have no record.
     pub(crate) lost_thread: u64,
-    /// Those whose end was not reported. They have no record.
-    pub(crate) lost_switch: u64,
     /// Those that were shorter than the least length.
     pub(crate) short: u64,
     pub(crate) short_ns: u64,

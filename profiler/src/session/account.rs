@@ -101,7 +101,6 @@ impl Account {
             [
                 (Loss::RingBufferFull, self.since(|counts| counts.off_cpu.lost_ring_buffer)),
                 (Loss::TooManyThreads, self.since(|counts| counts.off_cpu.lost_thread)),
-                (Loss::MissedSwitch, self.since(|counts| counts.off_cpu.lost_switch)),
                 (Loss::MissingStack, self.losses.missing_stacks.off_cpu),
                 (Loss::MemoryLimit, self.losses.shed_samples.off_cpu),
             ],

@@ -254,7 +254,7 @@ impl Pipeline {
         } else {
             0
         };
-        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread + counts.lost_switch
+        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread
     }
 
     /// The budget of reading symbols.

@@ -9,7 +9,7 @@ use std::{
 
 use profiler::{
     Builder, Profile, Profiler, Target,
-    profile::{EventId, Loss, Sample, Sampling, StackEnd, ThreadState},
+    profile::{EventId, Sample, Sampling, StackEnd, ThreadState},
 };
 use profiler_tests::{measure_alone, profiler, run_beside_others, run_command, workload_path};
 
@@ -216,8 +216,7 @@ mod measured {
         let Some(_lock) = measure_alone() else { return };
         let run = run("lengths", |builder| every_stack(builder, Duration::ZERO, false));
         let profile = &run.profile;
-        let mut causes = profile.first_ledger().lost.keys();
-        assert!(causes.all(|cause| *cause == Loss::MissedSwitch), "{:?}", profile.ledger());
+        assert!(profile.first_ledger().lost.is_empty(), "{:?}", profile.ledger());
         let event = profile.event(EventId::FIRST);
         assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
         let elapsed_ns = SECONDS as f64 * NS_PER_S;
@@ -238,10 +237,10 @@ mod measured {
         }
         let share = in_states("idle", &|state| state == ThreadState::Runnable) / in_states("idle", &|_| true);
         assert!(share > 0.6, "idle: {share}");
-        // A fast disk answers sooner than a CPU is free.
+        // A fast disk answers sooner than a CPU is free: beside a load its waits are few, and all are recorded.
         let on_disk = in_states("disk", &|state| state == ThreadState::Disk);
         let asleep = in_states("disk", &|state| state != ThreadState::Runnable);
-        assert!(on_disk > 0.01 * elapsed_ns && on_disk > 0.9 * asleep, "disk: {on_disk} of {asleep} ns");
+        assert!(on_disk > 0.0 && on_disk > 0.9 * asleep, "disk: {on_disk} of {asleep} ns");
     }
 
     #[test]

@@ -96,12 +96,14 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
         fill_wall_offsets(&mut config, types.required_for(what)?, &plan.filter)?;
     }
     if let Some(off_cpu) = &plan.off_cpu {
+        let btf = types.required_for(OFF_CPU)?;
         config.off_cpu = OffCpuConfig {
             min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
             wakers: off_cpu.wakers.into(),
             only_state: if off_cpu.only_disk { WaitState::Disk as u32 } else { 0 },
             copies_per_cpu: sizes.stack_copies_per_cpu,
-            reserved: 0,
+            task_run_time: member(btf, "task_struct", "se")?
+                + member(btf, "sched_entity", "sum_exec_runtime")?,
         };
     }
     if let Some((directory, controller)) = hierarchy {

@@ -138,6 +138,7 @@ mod tests {
             kernel_stack: 3,
             user_stack: 0,
             previous_ns: 0,
+            run_time_ns: 0,
             pid: 7,
             tid: 8,
             state: WaitState::Blocked as u32,

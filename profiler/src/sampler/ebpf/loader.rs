@@ -263,7 +263,6 @@ impl LoadedPrograms {
             records: self.count(Counter::OffCpuRecords)?,
             lost_ring_buffer: self.count(Counter::OffCpuLostRingBuffer)?,
             lost_thread: self.count(Counter::OffCpuLostThread)?,
-            lost_switch: self.count(Counter::OffCpuLostSwitch)?,
             short: self.count(Counter::OffCpuShort)?,
             short_ns: self.count(Counter::OffCpuShortNs)?,
             due: 0,
