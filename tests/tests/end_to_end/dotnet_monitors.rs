@@ -61,8 +61,9 @@ fn threads_have_their_names_modes_and_exceptions() {
     for program in PROGRAMS {
         let (workload, owner) = start_owner(program);
         let mut runtime = open(&workload);
+        let before = workload.tids();
         let threads = await_threads(&mut runtime);
-        let of_process: BTreeSet<u32> = workload.tids().into_iter().collect();
+        let of_process: BTreeSet<u32> = before.into_iter().chain(workload.tids()).collect();
         assert!(threads.iter().all(|thread| of_process.contains(&thread.os_id)), "{program}: {threads:?}");
         let ids: BTreeSet<u32> = threads.iter().map(|thread| thread.managed_id).collect();
         assert_eq!(ids.len(), threads.len(), "{program}: {threads:?}");
@@ -70,19 +71,18 @@ fn threads_have_their_names_modes_and_exceptions() {
         assert_eq!((main.managed_id, &main.name), (1, &None), "{program}");
         // It waits in the handler.
         assert_eq!(main.exception.as_deref(), Some("System.FormatException"), "{program}");
-        let others = threads.iter().filter(|thread| thread.os_id != workload.pid());
-        assert!(others.clone().all(|thread| thread.exception.is_none()), "{program}: {threads:?}");
-        let readers = others.filter(|thread| thread.name.as_deref() == Some("price reader"));
+        let mut others = threads.iter().filter(|thread| thread.os_id != workload.pid());
+        assert!(others.all(|thread| thread.exception.is_none()), "{program}: {threads:?}");
         wait_until("the readers wait", || {
-            readers.clone().all(|thread| thread.gc_mode == GcMode::Preemptive).then_some(())
+            let threads = runtime.threads().ok()?.entries;
+            let mut readers = threads.iter().filter(|thread| thread.name.as_deref() == Some("price reader"));
+            readers.all(|thread| thread.gc_mode == GcMode::Preemptive).then_some(())
         });
         // A thread that computes is in managed code, except when it waits for a collection.
         wait_until("the owner in managed code", || {
             let threads = runtime.threads().ok()?.entries;
-            threads
-                .iter()
-                .any(|thread| thread.os_id == owner && thread.gc_mode == GcMode::Cooperative)
-                .then_some(())
+            let mut threads = threads.iter();
+            threads.any(|thread| thread.os_id == owner && thread.gc_mode == GcMode::Cooperative).then_some(())
         });
     }
 }
