@@ -66,7 +66,7 @@ const MAX_FINDINGS: usize = 10;
 /// assert!(profile.findings().is_empty());
 /// ```
 pub fn analyze(profile: &mut Profile) {
-    let partners = Partners::of_findings(profile);
+    let partners = Partners::of_findings(profile, &Waits::of(profile));
     analyze_with_partners(profile, &partners);
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{FindingKind, Partner, Profile};
+use profiler_profile::{Finding, FindingKind, Partner, Profile};
 
-use crate::WaitCause;
+use crate::{WaitCause, Waits, thread_group::heaviest};
 
 /// The most threads whose partners are read.
 const MAX_THREADS: usize = 64;
@@ -53,35 +53,41 @@ impl Partners {
     }
 
     /// The partners that the findings of a profile have.
-    pub(crate) fn of_findings(profile: &Profile) -> Self {
+    pub(crate) fn of_findings(profile: &Profile, waits: &Waits) -> Self {
         let mut partners = Self::default();
         for finding in profile.findings() {
             let Some(partner) = &finding.facts.partner else { continue };
-            let known = match finding.kind {
-                FindingKind::Disk => &mut partners.devices,
+            let (kind, tids) = match finding.kind {
+                FindingKind::Disk => (Some(PartnerKind::Device), &finding.facts.selection.threads[..]),
                 FindingKind::HeldLock => {
-                    // The partner of its owner, for whatever that one waits.
-                    let owner = finding.facts.cause_thread;
-                    for known in [&mut partners.services, &mut partners.devices, &mut partners.processes] {
-                        known.extend(owner.map(|owner| (owner, partner.clone())));
-                    }
-                    continue;
+                    let owner = finding.facts.cause_thread.as_slice();
+                    let cause = owner.first().and_then(|owner| main_wait(profile, waits, finding, *owner));
+                    (cause.and_then(PartnerKind::of_wait), owner)
                 }
-                _ => &mut partners.services,
+                _ => (Some(PartnerKind::Service), &finding.facts.selection.threads[..]),
             };
-            known.extend(finding.facts.selection.threads.iter().map(|tid| (*tid, partner.clone())));
+            if let Some(kind) = kind {
+                partners.known_mut(kind).extend(tids.iter().map(|tid| (*tid, partner.clone())));
+            }
         }
         partners
     }
 
-    /// What the owner of a lock waits for, by the cause of its wait: a wait like that of a main loop can be one for a process. Another
-    /// cause has no partner: the thread can have waited for that one at the end alone.
+    fn known_mut(&mut self, kind: PartnerKind) -> &mut BTreeMap<u32, Partner> {
+        match kind {
+            PartnerKind::Service => &mut self.services,
+            PartnerKind::Device => &mut self.devices,
+            PartnerKind::Process => &mut self.processes,
+        }
+    }
+
+    /// What the owner of a lock waits for, by the cause of its wait. Another cause has no partner: the thread can have waited for that
+    /// one at the end alone.
     pub(crate) fn of_wait(&self, tid: u32, cause: WaitCause) -> Option<&Partner> {
-        let known = match cause {
-            WaitCause::SocketIo => &self.services,
-            WaitCause::FileIo => &self.devices,
-            WaitCause::ChildProcess | WaitCause::Idle | WaitCause::Other => &self.processes,
-            _ => return None,
+        let known = match PartnerKind::of_wait(cause)? {
+            PartnerKind::Service => &self.services,
+            PartnerKind::Device => &self.devices,
+            PartnerKind::Process => &self.processes,
         };
         known.get(&tid)
     }
@@ -102,6 +108,41 @@ impl Partners {
     pub(crate) fn device(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
         most_frequent(&self.devices, tids, 0)
     }
+}
+
+/// What a partner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartnerKind {
+    Service,
+    Device,
+    Process,
+}
+
+impl PartnerKind {
+    /// The kind of the partners of waits with this cause. A wait like that of a main loop can be one for a process.
+    fn of_wait(cause: WaitCause) -> Option<Self> {
+        match cause {
+            WaitCause::SocketIo => Some(Self::Service),
+            WaitCause::FileIo => Some(Self::Device),
+            WaitCause::ChildProcess | WaitCause::Idle | WaitCause::Other => Some(Self::Process),
+            _ => None,
+        }
+    }
+}
+
+/// The cause of most waits of a thread in the time and in the event of a finding.
+fn main_wait(profile: &Profile, waits: &Waits, finding: &Finding, tid: u32) -> Option<WaitCause> {
+    let event = finding.event?;
+    let unit_ns = profile.event(event).unit_ns()?;
+    let selection = &finding.facts.selection;
+    let of_thread = profile.samples_of(event).filter(|sample| profile.thread(sample.thread).tid == tid);
+    let times = of_thread.filter_map(|sample| {
+        let end_ns = sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns));
+        let begin_ns = sample.time_ns.max(selection.begin_ns);
+        let in_time_ns = end_ns.min(selection.end_ns).saturating_sub(begin_ns);
+        Some((waits.cause(sample)?, in_time_ns))
+    });
+    heaviest(times).map(|(cause, ..)| cause)
 }
 
 /// The partner that most of these threads have, which `others` have none of. Processes of one name are one service.

@@ -1,8 +1,8 @@
 //! What threads wait for beyond their processes, in findings.
 
-use profiler_profile::{Certainty, Partner, Profile, Proof, ThreadState};
+use profiler_profile::{Certainty, Incident, Partner, Profile, Proof, ThreadState};
 
-use super::{POOL_ROOT, Threads};
+use super::{HZ, NS_PER_S, POOL_ROOT, Threads};
 use crate::{Partners, analyze, analyze_with_partners, threads_with_unknown_partners};
 
 const CURL: &str = "start_thread;fetch_price;curl_easy_perform@libcurl.so.4;recv@libc.so.6;tcp_recvmsg_[k]";
@@ -105,13 +105,15 @@ fn waits_for_files_have_their_device() {
     assert!(found[0].contains("; at the end on /dev/vda1: "), "{found:?}");
 }
 
+const PRICE: &str = "start_thread@libc.so.6;shop!Shop.Price.Get()";
+const ENTER: &str =
+    "System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
+
 /// Four threads, from the id 7 on, wait for the lock of the thread 11, which waits in a function.
 fn held_lock(wait: &str) -> Profile {
-    let price = "start_thread@libc.so.6;shop!Shop.Price.Get()";
-    let enter = "System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
     let mut threads = Threads::wall();
-    threads.add(4, ThreadState::Blocked, &format!("{price};{enter}"));
-    threads.add(1, ThreadState::Blocked, &format!("{price};{wait}")).profile()
+    threads.add(4, ThreadState::Blocked, &format!("{PRICE};{ENTER}"));
+    threads.add(1, ThreadState::Blocked, &format!("{PRICE};{wait}")).profile()
 }
 
 #[test]
@@ -142,4 +144,27 @@ fn what_the_owner_of_a_lock_waits_for_at_the_end_is_named() {
     let sleep = "System.Private.CoreLib!System.Threading.Thread.Sleep(int);pthread_cond_timedwait@libc.so.6";
     let [text] = &texts(&mut held_lock(sleep), &of_process)[..] else { panic!("one finding") };
     assert!(!text.contains("convert"), "{text}");
+}
+
+/// The owner waited for a process for most of the time, and reads a socket since the incident.
+#[test]
+fn a_process_is_not_the_partner_of_a_later_wait_for_a_socket() {
+    let enter = format!("{PRICE};{ENTER}");
+    let (child, socket) =
+        (format!("{PRICE};__wait4@libc.so.6;do_wait_[k]"), format!("{PRICE};recv@libc.so.6;tcp_recvmsg_[k]"));
+    let blocked = Some(ThreadState::Blocked);
+    let mut threads = Threads::wall();
+    for _ in 0..4 {
+        threads.add_thread("worker", &[(0, 6 * HZ, blocked, &enter), (6, 4 * HZ, blocked, &enter)]);
+    }
+    threads.add_thread("worker", &[(0, 6 * HZ, blocked, &child), (6, 4 * HZ, blocked, &socket)]);
+    let mut profile = threads.profile();
+    let mut partners = Partners::default();
+    partners.add_process(11, Partner { name: "convert".to_owned(), process: Some(55) });
+    assert!(texts(&mut profile, &partners)[0].contains("it waits for convert"));
+    profile.set_incident(Incident { since_ns: 6 * NS_PER_S, time_ns: 8 * NS_PER_S, ..Incident::default() });
+    analyze(&mut profile);
+    let [finding] = profile.findings() else { panic!("one finding: {:?}", profile.findings()) };
+    assert!(finding.evidence.contains("(reads a socket), thread 11 (worker)"), "{finding}");
+    assert_eq!(finding.facts.partner, None, "{finding}");
 }
