@@ -171,7 +171,10 @@ pub const PROCESSES: [Situation; 16] = [
         Sampling::LongWaits,
         Some((
             FindingKind::HeldLock,
-            &["; the owner is in convert (waits), thread ", "; at the end, it waits for converter (process "],
+            &[
+                "; the owner is in convert (waits for a child process), thread ",
+                "; at the end, it waits for converter (process ",
+            ],
         )),
     ),
     of_c(

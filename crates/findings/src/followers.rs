@@ -40,7 +40,7 @@ pub(crate) fn leading_functions<'a>(profile: &'a Profile, waits: &Waits) -> BTre
         let stack = profile.stack(sample.stack);
         for (depth, method) in application_methods(profile, stack).enumerate() {
             let Some(time) = functions.get_mut(method) else { continue };
-            let is_leader = cause == Some(WaitCause::Idle) && depth <= MAX_LEADER_DEPTH;
+            let is_leader = waits.can_lead(sample) && depth <= MAX_LEADER_DEPTH;
             sum::add(if is_leader { &mut time.idle } else { &mut time.other }, sample.value);
             break;
         }
@@ -49,6 +49,11 @@ pub(crate) fn leading_functions<'a>(profile: &'a Profile, waits: &Waits) -> BTre
         time.idle > 0 && percent(time.idle, time.idle.saturating_add(time.other)) >= MIN_IDLE_PERCENT
     };
     functions.into_iter().filter(|(_, time)| leads(time)).map(|(function, _)| function).collect()
+}
+
+/// Whether a thread with this stack waits for work below one of these functions.
+pub(crate) fn leads(profile: &Profile, stack: &Stack, leading: &BTreeSet<&str>) -> bool {
+    application_methods(profile, stack).take(MAX_LEADER_DEPTH + 1).any(|method| leading.contains(method))
 }
 
 /// The functions in which threads wait for locks, and others for work.

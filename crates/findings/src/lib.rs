@@ -18,6 +18,7 @@ mod finalizer;
 mod followers;
 mod found;
 mod frames;
+mod held_times;
 mod idle;
 mod kernel_rules;
 mod locks;

@@ -8,8 +8,9 @@ use profiler_profile::{
 
 use crate::{
     WaitCause,
-    followers::leading_functions,
+    followers::{leading_functions, leads},
     frames::{application_method, function, is_application, is_libc, is_managed, lock_method, own_frames},
+    held_times::HeldTimes,
     kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
@@ -37,6 +38,8 @@ pub struct Waits {
     is_service: Vec<bool>,
     /// Whether the process of a thread does nothing but wait for work and for times.
     rests: Vec<bool>,
+    /// The times in which threads own locks for which others wait.
+    held: HeldTimes,
 }
 
 /// The most time of a process that rests in which it does something else, percent: what it does after each sleep.
@@ -46,6 +49,8 @@ const MAX_ACTIVE_PERCENT: f64 = 5.0;
 #[derive(Clone, Copy, Debug)]
 struct StackWait {
     cause: WaitCause,
+    /// The cause where the thread does not wait for work, although its callers are those of a main loop.
+    at_work: WaitCause,
     /// The cause in the state disk.
     in_disk: WaitCause,
     /// Whether the thread left its CPU to others.
@@ -60,7 +65,15 @@ struct StackWait {
 
 impl StackWait {
     fn of(cause: WaitCause, in_disk: WaitCause) -> Self {
-        Self { cause, in_disk, yields: false, rule: None, is_idle_in_service: false, sleeps_at_work: false }
+        Self {
+            cause,
+            at_work: cause,
+            in_disk,
+            yields: false,
+            rule: None,
+            is_idle_in_service: false,
+            sleeps_at_work: false,
+        }
     }
 }
 
@@ -69,7 +82,8 @@ impl Waits {
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         if profile.samples().iter().all(|sample| sample.state.is_none()) {
-            return Self { stacks: Vec::new(), is_service: Vec::new(), rests: Vec::new() };
+            let held = HeldTimes::default();
+            return Self { stacks: Vec::new(), is_service: Vec::new(), rests: Vec::new(), held };
         }
         let frames = FrameRules::of(profile);
         let mut waits = Self {
@@ -79,6 +93,7 @@ impl Waits {
                 .map(|thread| matches_any(SERVICE_THREADS, profile.string(thread.comm)))
                 .collect(),
             rests: vec![false; profile.threads().len()],
+            held: HeldTimes::of(profile),
         };
         waits.set_followers_idle(profile);
         waits.rests = waits.resting_threads(profile);
@@ -112,7 +127,8 @@ impl Waits {
         self.stacks.iter().map(|wait| wait.rule.is_some_and(|rule| rules.contains(&rule))).collect()
     }
 
-    /// Threads that wait for the lock of a thread that waits for work wait for work themselves.
+    /// Threads that wait for the lock of a thread that waits for work wait for work themselves. That one owns the lock, and waits for work
+    /// nevertheless.
     fn set_followers_idle(&mut self, profile: &Profile) {
         let leading = leading_functions(profile, self);
         if leading.is_empty() {
@@ -123,12 +139,29 @@ impl Waits {
             if wait.cause == WaitCause::Lock && follows() {
                 wait.cause = WaitCause::Idle;
             }
+            if wait.cause == WaitCause::Idle && leads(profile, stack, &leading) {
+                wait.at_work = WaitCause::Idle;
+            }
         }
     }
 
     /// What each stack says about a wait, in the order of the stacks.
     pub(crate) fn causes(&self) -> impl Iterator<Item = WaitCause> {
         self.stacks.iter().map(|wait| wait.cause)
+    }
+
+    /// Whether the thread of a sample waits for work by its stack, and for no child process while it owns a lock.
+    pub(crate) fn can_lead(&self, sample: &Sample) -> bool {
+        match self.cause(sample) {
+            Some(WaitCause::Idle) => true,
+            Some(WaitCause::ChildProcess) | None => false,
+            Some(_) => {
+                let stack = self.stacks[sample.stack.index()];
+                sample.state == Some(ThreadState::Blocked)
+                    && stack.cause == WaitCause::Idle
+                    && self.held.contain(sample)
+            }
+        }
     }
 
     /// What the thread of a sample waited for; `None` if it ran, and for events without states.
@@ -143,6 +176,9 @@ impl Waits {
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
             (ThreadState::Disk, _) => Some(wait.in_disk),
             _ if wait.is_idle_in_service && self.is_service[sample.thread.index()] => Some(WaitCause::Idle),
+            (_, WaitCause::Idle) if wait.at_work != WaitCause::Idle && self.held.contain(sample) => {
+                Some(wait.at_work)
+            }
             (_, WaitCause::Sleep) if self.rests[sample.thread.index()] => Some(WaitCause::Idle),
             (_, cause) => Some(cause),
         }
@@ -157,11 +193,13 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         return StackWait::of(*cause, in_disk);
     }
     let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
-    let cause = rule
-        .map(|rule| rule.cause)
-        .or_else(|| primitive.map(|(index, primitive)| own.default_cause(index, primitive)));
-    let cause = cause.unwrap_or(WaitCause::Other);
+    let (cause, at_work) = match (rule, primitive) {
+        (Some(rule), _) => (rule.cause, rule.cause),
+        (None, Some((index, primitive))) => own.default_causes(index, primitive),
+        (None, None) => (WaitCause::Other, WaitCause::Other),
+    };
     StackWait {
+        at_work,
         rule: rule.map(|rule| rule.frames[0]),
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
         yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
@@ -259,16 +297,19 @@ impl<'a> OwnFrames<'a> {
         self.ids.iter().any(|id| !self.rules.rules[id.index()].is_empty())
     }
 
-    /// The cause where no rule matches a caller of the primitive, which ends at an index.
-    fn default_cause(&self, end: usize, primitive: &Primitive) -> WaitCause {
+    /// The cause where no rule matches a caller of the primitive, which ends at an index, and that in a thread which does not wait for
+    /// work.
+    fn default_causes(&self, end: usize, primitive: &Primitive) -> (WaitCause, WaitCause) {
         let callers = || self.ids[end..].iter().map(|id| self.frame(*id));
-        match primitive.cause {
+        let at_work = match primitive.cause {
             WaitCause::Idle if self.has_work(end) || self.has_frame_of_rule() => WaitCause::Other,
-            WaitCause::Sleep => WaitCause::Sleep,
-            _ if self.has_frame_of_rule() => primitive.cause,
-            _ if is_main_loop(self.profile, primitive.leaf, callers()) => WaitCause::Idle,
             cause => cause,
-        }
+        };
+        let is_idle = at_work == primitive.cause
+            && at_work != WaitCause::Sleep
+            && !self.has_frame_of_rule()
+            && is_main_loop(self.profile, primitive.leaf, callers());
+        (if is_idle { WaitCause::Idle } else { at_work }, at_work)
     }
 }
 

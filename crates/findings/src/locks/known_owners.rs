@@ -11,10 +11,10 @@ use crate::{thread_group::ThreadGroup, thread_time::Period};
 
 /// The longest time between two readings, and between one and an end of the period. They are a second apart, and a busy machine is
 /// late.
-const MAX_GAP_NS: u64 = 2_500_000_000;
+pub(crate) const MAX_GAP_NS: u64 = 2_500_000_000;
 
 /// The fewest readings in which a lock has the same owner. In one, it can have had others before and after.
-const MIN_READINGS: usize = 2;
+pub(crate) const MIN_READINGS: usize = 2;
 
 /// The threads that own a lock in all readings of a period, if so many threads wait for these locks; else none: they can wait for
 /// other locks.

@@ -8,6 +8,7 @@ mod stuck;
 
 pub(crate) use self::{
     crowd::file_lock,
+    known_owners::{MAX_GAP_NS, MIN_READINGS},
     owner::{Owner, Owners, Relation},
     stuck::{LockWait, StuckThreads},
 };

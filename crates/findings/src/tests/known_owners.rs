@@ -2,7 +2,8 @@
 
 use profiler_profile::{Finding, FindingKind, LockOwner, ThreadState};
 
-use super::{NS_PER_S, Threads};
+use super::{HZ, NS_PER_S, Threads};
+use crate::without_idle_threads;
 
 const READ: &str = "start_thread@libc.so.6;shop!Shop.Price.Read();\
                     System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
@@ -108,15 +109,51 @@ fn readings_that_do_not_show_the_owner_throughout_say_nothing() {
     assert_eq!(only(threads), without, "an owner without samples");
 }
 
-/// Without the memory of the process, its stack is that of a main loop.
-#[test]
-fn a_known_owner_that_waits_like_a_main_loop_is_named() {
+/// Threads that wait for the lock of the last one, which waits in this stack. One more thread computes.
+fn owned_by(owner: &str, waiters: &str) -> Threads {
     let mut threads = Threads::wall();
     threads.add(1, ThreadState::Blocked, "main;pthread_join@libc.so.6");
-    threads.add(4, ThreadState::Blocked, READ);
-    let convert = "start_thread@libc.so.6;owner_thread;convert;__wait4@libc.so.6;do_wait_[k]";
-    threads.add(1, ThreadState::Blocked, convert).add(1, ThreadState::OnCpu, SUM);
+    threads.add(4, ThreadState::Blocked, waiters);
+    threads.add(1, ThreadState::Blocked, owner).add(1, ThreadState::OnCpu, SUM);
     read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 4);
-    let finding = only(threads);
-    assert!(finding.evidence.ends_with("; the owner is in convert (waits), thread 12 (worker)"), "{finding}");
+    threads
+}
+
+/// Without the memory of the process, its stack is that of a main loop.
+#[test]
+fn a_known_owner_that_waits_like_a_main_loop_is_named_and_not_hidden() {
+    let convert = "start_thread@libc.so.6;owner_thread;convert;__wait4@libc.so.6;do_wait_[k]";
+    let profile = owned_by(convert, READ).profile();
+    let [finding] = profile.findings() else { panic!("one finding: {:?}", profile.findings()) };
+    let expected = "; the owner is in convert (waits for a child process), thread 12 (worker)";
+    assert!(finding.evidence.ends_with(expected), "{finding}");
+    assert!(finding.remedy.starts_with("run other programs before"), "{finding}");
+    let shown = without_idle_threads(&profile);
+    assert!(shown.samples().iter().any(|sample| shown.thread(sample.thread).tid == BUSY));
+}
+
+/// Both sides: a child process in the function that takes the lock, and work from a pipe there.
+#[test]
+fn a_known_owner_that_waits_for_work_leads_idle_threads() {
+    const ROOT: &str = "start_thread@libc.so.6;worker;next_job";
+    let follower = format!("{ROOT};pthread_mutex_lock@libc.so.6");
+    let child = format!("{ROOT};__wait4@libc.so.6;do_wait_[k]");
+    assert_eq!(owned_by(&child, &follower).kinds(), [FindingKind::HeldLock]);
+    let jobs = format!("{ROOT};read@libc.so.6;anon_pipe_read_[k]");
+    let profile = owned_by(&jobs, &follower).profile();
+    assert_eq!(profile.findings(), []);
+    assert_eq!(profile.first_ledger().idle, 5 * 10 * HZ);
+}
+
+/// A thread that had a lock for a moment and waits for work since.
+#[test]
+fn a_thread_is_hidden_when_it_owns_no_lock_any_more() {
+    let wait = "start_thread@libc.so.6;worker;pthread_cond_wait@libc.so.6";
+    for (times_ms, idle) in [(&[500, 1_500][..], 6), (&[500][..], 10), (&[500, 4_500][..], 10)] {
+        let mut threads = Threads::wall();
+        let parts: Vec<_> = (0..10).map(|second| (second, HZ, Some(ThreadState::Blocked), wait)).collect();
+        threads.add_thread("worker", &parts);
+        read(&mut threads, times_ms, 0x1000, 7, 1);
+        assert_eq!(threads.profile().first_ledger().idle, idle * HZ, "{times_ms:?}");
+    }
 }
