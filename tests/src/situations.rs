@@ -74,46 +74,29 @@ const fn of_dotnet(
     Situation { text, program: Program::Dotnet(mode), sampling, finding: Some(finding) }
 }
 
-/// Services of several processes.
-pub const SERVICES: [Situation; 6] = [
+/// Texts of evidence about threads that wait for the database of the workload.
+const BELOW_CLIENT: &str = " wait for sockets below PQexec (";
+const FOR_DATABASE: &str = "; at the end for slow_database (process ";
+
+/// Programs whose threads wait for other processes, or for those of their own.
+pub const SERVICES: [Situation; 10] = [
     of_c(
         "4 processes with one thread each wait for a slow database",
         ("services", &["calls", "4", "1"]),
         Sampling::Waits,
-        Some((
-            FindingKind::SlowDownstream,
-            &[
-                "4 processes (shop): ",
-                " wait for sockets below PQexec (",
-                "; at the end for slow_database (process ",
-            ],
-        )),
+        Some((FindingKind::SlowDownstream, &["4 processes (shop): ", BELOW_CLIENT, FOR_DATABASE])),
     ),
     of_c(
         "3 processes with 2 threads each wait for a slow database",
         ("services", &["calls", "3", "2"]),
         Sampling::Waits,
-        Some((
-            FindingKind::SlowDownstream,
-            &[
-                "3 processes (shop): ",
-                " wait for sockets below PQexec (",
-                "; at the end for slow_database (process ",
-            ],
-        )),
+        Some((FindingKind::SlowDownstream, &["3 processes (shop): ", BELOW_CLIENT, FOR_DATABASE])),
     ),
     of_c(
         "4 processes with one thread each wait for a slow database behind a UNIX socket",
         ("services", &["calls_local", "4", "1"]),
         Sampling::Waits,
-        Some((
-            FindingKind::SlowDownstream,
-            &[
-                "4 processes (shop): ",
-                " wait for sockets below PQexec (",
-                "; at the end for slow_database (process ",
-            ],
-        )),
+        Some((FindingKind::SlowDownstream, &["4 processes (shop): ", BELOW_CLIENT, FOR_DATABASE])),
     ),
     of_c(
         "3 processes with 2 threads each wait for requests of their clients",
@@ -136,10 +119,46 @@ pub const SERVICES: [Situation; 6] = [
         Sampling::Waits,
         None,
     ),
+    of_c(
+        "4 threads of a server start a process for each request, and wait for its end",
+        ("requests", &["converts"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::ChildProcess,
+            &[" wait for child processes below convert (", "; at the end for converter"],
+        )),
+    ),
+    of_c(
+        "4 threads of a server read what a process for each request writes",
+        ("requests", &["reads"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::ChildProcess,
+            &[" wait for child processes below convert (", "; at the end for converter"],
+        )),
+    ),
+    of_c(
+        "4 threads of a server each wait for a process that does not end",
+        ("requests", &["supervises"]),
+        Sampling::Waits,
+        None,
+    ),
+    of_c(
+        "4 threads ask a name server that does not answer",
+        ("requests", &["lookups"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::SlowDownstream,
+            &[
+                " wait for the addresses of hosts below connect_to_store (",
+                "; at the end for name_server (process ",
+            ],
+        )),
+    ),
 ];
 
 /// Single processes.
-pub const PROCESSES: [Situation; 16] = [
+pub const PROCESSES: [Situation; 18] = [
     of_c(
         "8 threads take turns at a lock",
         ("convoy", &[]),
@@ -182,6 +201,18 @@ pub const PROCESSES: [Situation; 16] = [
         ("mutexes", &["deadlock"]),
         Sampling::LongWaits,
         Some((FindingKind::Deadlock, &["; each of these locks is owned by one of these threads"])),
+    ),
+    of_c(
+        "3 threads wait at a barrier for one that computes",
+        ("requests", &["steps"]),
+        Sampling::Waits,
+        Some((FindingKind::BarrierSkew, &[" wait at a barrier in step (", "; the slow one is in compute ("])),
+    ),
+    of_c(
+        "4 threads meet at a barrier, and all of them compute before",
+        ("requests", &["even_steps"]),
+        Sampling::Waits,
+        None,
     ),
     of_c(
         "a thread maps, touches and unmaps memory again and again",

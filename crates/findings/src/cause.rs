@@ -44,6 +44,12 @@ pub enum WaitCause {
     GracePeriod,
     /// No rule matches.
     Other,
+    /// Input or output of a pipe.
+    Pipe,
+    /// The other threads of a barrier or of a countdown.
+    Barrier,
+    /// The address of a host, from the name service (DNS).
+    NameResolution,
 }
 
 impl WaitCause {
@@ -68,6 +74,9 @@ impl WaitCause {
         Self::ChildProcess,
         Self::GracePeriod,
         Self::Other,
+        Self::Pipe,
+        Self::Barrier,
+        Self::NameResolution,
     ];
 }
 
@@ -93,6 +102,9 @@ impl fmt::Display for WaitCause {
             Self::ChildProcess => "child process",
             Self::GracePeriod => "grace period",
             Self::Other => "other",
+            Self::Pipe => "pipe",
+            Self::Barrier => "barrier",
+            Self::NameResolution => "name resolution",
         })
     }
 }

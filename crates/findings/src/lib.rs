@@ -8,8 +8,10 @@
 //!
 //! The rules are data, in `rules.rs`, `primitives.rs` and `cpu_rules.rs`.
 
+mod barrier;
 mod busy;
 mod cause;
+mod child_processes;
 mod cpu;
 mod cpu_rules;
 mod databases;

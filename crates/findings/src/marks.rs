@@ -11,7 +11,7 @@ use crate::{
     pattern::matches_any,
     rules::{
         CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FILE_LOCKS,
-        FINALIZER_WAITS, FINALIZERS, GIL_RULES, POOL_WORKERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
+        FINALIZER_WAITS, FINALIZERS, GIL_RULES, POOL_WORKERS, SERVERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
         TRANSACTION_LOCK_RULES,
     },
     runtime::EventCauses,
@@ -49,6 +49,8 @@ pub(crate) struct CpuDemand {
 pub(crate) struct Marks {
     /// Stacks of workers of a thread pool.
     pub(crate) pool_workers: StackSet,
+    /// Stacks of threads of servers that wait for connections and requests.
+    pub(crate) servers: StackSet,
     /// Stacks of clients of other services.
     pub(crate) clients: StackSet,
     /// Stacks of clients in processes with one thread.
@@ -91,6 +93,7 @@ impl Marks {
     pub(crate) fn of(profile: &Profile, waits: &Waits, partners: &Partners) -> Self {
         Self {
             pool_workers: StackSet::with_function(profile, POOL_WORKERS),
+            servers: StackSet::with_function(profile, SERVERS),
             clients: StackSet::with_function(profile, CLIENTS),
             synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
             transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{Finding, FindingKind, Partner, Profile};
 
-use crate::{WaitCause, Waits, thread_group::heaviest};
+use crate::{WaitCause, Waits, child_processes::threads_at_pipes, thread_group::heaviest};
 
 /// The most threads whose partners are read.
 const MAX_THREADS: usize = 64;
@@ -29,6 +29,7 @@ pub struct Partners {
     clients: BTreeSet<u32>,
     devices: BTreeMap<u32, Partner>,
     processes: BTreeMap<u32, Partner>,
+    children: BTreeMap<u32, Partner>,
 }
 
 impl Partners {
@@ -47,7 +48,12 @@ impl Partners {
         self.devices.insert(tid, device);
     }
 
-    /// Adds a thread that waits for a child process, or for the process at the other end of a pipe.
+    /// Adds a thread that waits for the end of a child process, or for a pipe to a child process.
+    pub fn add_child(&mut self, tid: u32, child: Partner) {
+        self.children.insert(tid, child);
+    }
+
+    /// Adds a thread that waits for a pipe whose other end another process has than a child.
     pub fn add_process(&mut self, tid: u32, process: Partner) {
         self.processes.insert(tid, process);
     }
@@ -59,6 +65,7 @@ impl Partners {
             let Some(partner) = &finding.facts.partner else { continue };
             let (kind, tids) = match finding.kind {
                 FindingKind::Disk => (Some(PartnerKind::Device), &finding.facts.selection.threads[..]),
+                FindingKind::ChildProcess => (Some(PartnerKind::Child), &finding.facts.selection.threads[..]),
                 FindingKind::HeldLock => {
                     let owner = finding.facts.cause_thread.as_slice();
                     let cause = owner.first().and_then(|owner| main_wait(profile, waits, finding, *owner));
@@ -78,18 +85,19 @@ impl Partners {
             PartnerKind::Service => &mut self.services,
             PartnerKind::Device => &mut self.devices,
             PartnerKind::Process => &mut self.processes,
+            PartnerKind::Child => &mut self.children,
         }
     }
 
     /// What the owner of a lock waits for, by the cause of its wait. Another cause has no partner: the thread can have waited for that
     /// one at the end alone.
     pub(crate) fn of_wait(&self, tid: u32, cause: WaitCause) -> Option<&Partner> {
-        let known = match PartnerKind::of_wait(cause)? {
-            PartnerKind::Service => &self.services,
-            PartnerKind::Device => &self.devices,
-            PartnerKind::Process => &self.processes,
-        };
-        known.get(&tid)
+        match PartnerKind::of_wait(cause)? {
+            PartnerKind::Service => self.services.get(&tid),
+            PartnerKind::Device => self.devices.get(&tid),
+            PartnerKind::Process => self.processes.get(&tid).or_else(|| self.children.get(&tid)),
+            PartnerKind::Child => self.children.get(&tid),
+        }
     }
 
     /// The service for which most of these threads wait.
@@ -104,6 +112,16 @@ impl Partners {
         tids.intersection(&self.clients).count() > services
     }
 
+    /// The child process for which most of these threads wait.
+    pub(crate) fn child(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
+        most_frequent(&self.children, tids, 0)
+    }
+
+    /// Whether a thread waits for a child process, or for a pipe to one.
+    pub(crate) fn has_child(&self, tid: u32) -> bool {
+        self.children.contains_key(&tid)
+    }
+
     /// The device for which most of these threads wait.
     pub(crate) fn device(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
         most_frequent(&self.devices, tids, 0)
@@ -115,7 +133,9 @@ impl Partners {
 enum PartnerKind {
     Service,
     Device,
+    /// A child process, or another one at a pipe.
     Process,
+    Child,
 }
 
 impl PartnerKind {
@@ -124,7 +144,8 @@ impl PartnerKind {
         match cause {
             WaitCause::SocketIo => Some(Self::Service),
             WaitCause::FileIo => Some(Self::Device),
-            WaitCause::ChildProcess | WaitCause::Idle | WaitCause::Other => Some(Self::Process),
+            WaitCause::ChildProcess => Some(Self::Child),
+            WaitCause::Pipe | WaitCause::Idle | WaitCause::Other => Some(Self::Process),
             _ => None,
         }
     }
@@ -161,17 +182,22 @@ fn most_frequent(known: &BTreeMap<u32, Partner>, tids: &BTreeSet<u32>, others: u
     (100 * count > MIN_SAME_PERCENT * total).then(|| Partner { name: name.to_owned(), process })
 }
 
-/// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets and for files, and the
-/// owners of locks for which others wait. At most 64, those of findings of more time first.
+/// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets, files and children,
+/// and the owners of locks for which others wait; then those that wait for pipes, which have a finding only with their partners. At most
+/// 64, those of findings of more time first.
 #[must_use]
 pub fn threads_with_unknown_partners(profile: &Profile) -> Vec<(u32, u32)> {
     let processes: BTreeMap<u32, u32> =
         profile.threads().map(|thread| (thread.tid, profile.process(thread.process).pid)).collect();
     let findings = profile.findings().iter().filter(|finding| finding.facts.partner.is_none());
     let tids = findings.flat_map(|finding| match finding.kind {
-        FindingKind::SlowDownstream | FindingKind::Disk => &finding.facts.selection.threads[..],
+        FindingKind::SlowDownstream | FindingKind::Disk | FindingKind::ChildProcess => {
+            &finding.facts.selection.threads[..]
+        }
         FindingKind::HeldLock => finding.facts.cause_thread.as_slice(),
         _ => &[],
     });
-    tids.filter_map(|tid| Some((*processes.get(tid)?, *tid))).take(MAX_THREADS).collect()
+    let of_findings: Vec<_> = tids.filter_map(|tid| Some((*processes.get(tid)?, *tid))).collect();
+    let at_pipes = threads_at_pipes(profile).into_iter().filter(|thread| !of_findings.contains(thread));
+    of_findings.iter().copied().chain(at_pipes).take(MAX_THREADS).collect()
 }

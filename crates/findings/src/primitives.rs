@@ -5,7 +5,8 @@ use self::{
     Strength::{Default, Final, Yields},
 };
 use crate::WaitCause::{
-    self, ChildProcess, ConditionVariable, FileIo, Idle, Lock, Other, PageFault, Sleep, SocketIo,
+    self, Barrier, ChildProcess, ConditionVariable, FileIo, Idle, Lock, NameResolution, Other, PageFault,
+    Pipe, Sleep, SocketIo,
 };
 
 /// A rule over the functions of the kernel and of libc in which threads wait.
@@ -125,9 +126,13 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "recvfrom",
             "recvmsg",
             "connect",
-            "getaddrinfo",
-            "__res_context_send",
         ],
+    },
+    Primitive {
+        cause: NameResolution,
+        strength: Final,
+        leaf: Leaf::Own,
+        functions: &["getaddrinfo", "__res_context_send"],
     },
     Primitive {
         cause: Lock,
@@ -237,19 +242,26 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
         leaf: Process,
         functions: &["do_wait", "wait4", "__wait4", "__GI___wait4", "waitpid", "waitid"],
     },
-    // A pipe, a terminal, a thread that ends.
+    Primitive { cause: Pipe, strength: Default, leaf: Process, functions: &["anon_pipe_read", "pipe_read"] },
+    // Room in a pipe: no thread waits for that in place of work.
+    Primitive {
+        cause: Pipe,
+        strength: Default,
+        leaf: Leaf::Own,
+        functions: &["anon_pipe_write", "pipe_write"],
+    },
+    Primitive {
+        cause: Barrier,
+        strength: Default,
+        leaf: Leaf::Own,
+        functions: &["pthread_barrier_wait", "__pthread_barrier_wait", "___pthread_barrier_wait"],
+    },
+    // A terminal, a thread that ends.
     Primitive {
         cause: Other,
         strength: Default,
         leaf: Process,
-        functions: &[
-            "anon_pipe_read",
-            "pipe_read",
-            "n_tty_read",
-            "pthread_join",
-            "__pthread_clockjoin_ex",
-            "__pthread_timedjoin_ex",
-        ],
+        functions: &["n_tty_read", "pthread_join", "__pthread_clockjoin_ex", "__pthread_timedjoin_ex"],
     },
 ];
 

@@ -6,8 +6,8 @@
 
 use crate::{
     WaitCause::{
-        self, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock, Other,
-        Semaphore, Sleep, SocketIo, SyncOverAsync,
+        self, Barrier, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock,
+        NameResolution, Other, Semaphore, Sleep, SocketIo, SyncOverAsync,
     },
     primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
 };
@@ -43,6 +43,11 @@ const fn event_loop(frames: &'static [&'static str], inner: &'static [&'static s
 /// A library that waits until a socket is ready.
 const fn socket(frames: &'static [&'static str]) -> Rule {
     Rule { leaves: &[Descriptors], ..rule(SocketIo, frames) }
+}
+
+/// A function of libc that asks a name server.
+const fn names(frames: &'static [&'static str]) -> Rule {
+    Rule { leaves: &[Descriptors], ..rule(NameResolution, frames) }
 }
 
 /// Functions of Rust's runtimes and of its standard library between a loop and the system call.
@@ -212,7 +217,9 @@ pub(crate) const RULES: &[Rule] = &[
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
     rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
     rule(SocketIo, &["System.Net.Sockets.Socket*"]),
-    rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
+    rule(NameResolution, &["System.Net.NameResolutionPal.*"]),
+    rule(Barrier, &["System.Threading.Barrier.SignalAndWait*"]),
+    rule(Barrier, &["System.Threading.CountdownEvent.Wait*"]),
     rule(Sleep, &["System.Threading.Thread.Sleep*"]),
     rule(Sleep, &["ThreadNative*Sleep*"]),
     // libuv and node.
@@ -254,6 +261,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Lock, &["ObjectMonitor::enter*"]),
     rule(SocketIo, &["*sun.nio.ch.NioSocketImpl.*"]),
     rule(SocketIo, &["*java.net.SocketInputStream.*"]),
+    rule(Barrier, &["*java.util.concurrent.CyclicBarrier.dowait*"]),
     // Go.
     rule(Lock, &["runtime.lock2"]),
     rule(Idle, &["runtime.notesleep"]),
@@ -287,6 +295,11 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["ap_queue_pop_something"], &[]),
     // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
     rule(Idle, &["wait_for", "reader_loop"]),
+    // The name service of libc.
+    names(&["getaddrinfo*"]),
+    names(&["gethostby*"]),
+    names(&["__res_context_send*"]),
+    rule(Barrier, &["std::sync::barrier::Barrier::wait"]),
     socket(&["curl_multi_*"]),
     socket(&["curl_easy_*"]),
     socket(&["PQ*"]),
@@ -331,6 +344,8 @@ pub(crate) const SERVICE_THREADS: &[&str] = &[
     "Signal Dispatch",
     "V8Worker",
     "Timer-*",
+    // One for each child process of a Java program.
+    "process reaper",
 ];
 
 /// Frames of workers of the .NET thread pool, whether they have work or not.
@@ -463,6 +478,19 @@ pub(crate) const COMMIT_RULES: &[&str] = &[PENDING_COMMIT.frames[0]];
 /// System calls that wait until data is on a disk.
 pub(crate) const SYNCHRONIZATIONS: &[&str] =
     &["do_fsync", "vfs_fsync*", "fsync", "fdatasync", "__fsync", "__fdatasync", "__GI_fsync"];
+
+/// Functions in which the threads of a server wait for connections and requests.
+pub(crate) const SERVERS: &[&str] = &[
+    "inet_csk_accept",
+    "unix_accept",
+    "accept",
+    "accept4",
+    "do_epoll_wait",
+    "ep_poll",
+    "epoll_wait",
+    "epoll_pwait*",
+    "System.Net.Sockets.SocketAsyncEngine.*",
+];
 
 /// Functions that run the callbacks of an event loop.
 pub(crate) const EVENT_LOOPS: &[&str] = &[

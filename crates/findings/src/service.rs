@@ -12,7 +12,8 @@ use std::{
 use profiler_profile::{EventId, FindingKind, ProcessId, Profile, Thread};
 
 use crate::{
-    Waits, busy, cpu, finalizer, found::Found, locks, marks::Marks, pool, thread_group::ThreadGroup, waiting,
+    Waits, barrier, busy, child_processes, cpu, finalizer, found::Found, locks, marks::Marks, pool,
+    thread_group::ThreadGroup, waiting,
 };
 
 /// The attribute with the systemd unit of a process.
@@ -111,6 +112,7 @@ fn own_findings<'a>(threads: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     found.extend(waiting::gc_suspension(threads));
     found.extend(finalizer::blocked(threads));
     found.extend(busy::finding(threads));
+    found.extend(barrier::skew(threads).filter(|_| !threads.has_several_processes()));
     found
 }
 
@@ -129,5 +131,6 @@ fn shared_findings<'a>(threads: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     let mut found = waiting::shared_findings(threads);
     found.extend(locks::file_lock(threads));
     found.extend(cpu::findings(threads));
+    found.extend(child_processes::slow(threads));
     found
 }

@@ -65,7 +65,8 @@ pub(crate) fn of_cgroup<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
 pub(crate) fn shared_findings<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     let commit = GroupCommit::of(samples).and_then(|commit| commit.finding(samples));
     let disk = commit.or_else(|| disk(samples));
-    [slow_downstream(samples), transaction_locks(samples), disk].into_iter().flatten().collect()
+    let of_services = [slow_downstream(samples), slow_names(samples), transaction_locks(samples)];
+    of_services.into_iter().chain([disk]).flatten().collect()
 }
 
 pub(crate) fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
@@ -135,6 +136,24 @@ fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
         ..samples.facts(method, samples.counted(is_at_site))
     };
     Some(samples.finding(&Problem::SlowDownstream { is_at_client }, facts, value).below(method))
+}
+
+/// Threads that wait for the name service.
+fn slow_names<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
+    let is_at_service = is(WaitCause::NameResolution);
+    let (value, tids) = (samples.value(&is_at_service), samples.threads(&is_at_service));
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value, tids.len());
+    if tids.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
+        return None;
+    }
+    let method = samples.main_site(&is_at_service);
+    let facts = FindingFacts {
+        share: facts::share(share, Whole::TimeOfThreadsWithWork),
+        partner: samples.marks.partners.service(&tids),
+        ..samples.facts(method, samples.counted(is_at_service))
+    };
+    Some(samples.finding(&Problem::NameResolution, facts, value).below(method))
 }
 
 /// Only for events that have the threads on CPUs as well. A thread that naps waits for a CPU after each nap, on a machine with free

@@ -13,6 +13,7 @@ mod unix_sockets;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
+    iter::successors,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     rc::Rc,
@@ -39,6 +40,9 @@ const MAX_SOCKETS_BYTES: u64 = 2 << 20;
 /// The processes and the descriptors of each that are searched for the other ends.
 const MAX_PROCESSES: usize = 4096;
 const MAX_DESCRIPTORS: usize = 4096;
+
+/// The ancestors of a process that has an end of a pipe: a shell, a wrapper and the server are three.
+const MAX_GENERATIONS: usize = 8;
 
 /// System calls whose first argument is the descriptor for which they wait: read, write, pread64, pwrite64, readv, writev, connect,
 /// sendto, recvfrom, sendmsg, recvmsg, fsync, fdatasync, preadv, pwritev (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -75,9 +79,9 @@ pub enum PartnerRole {
     Client,
     /// The device of a file.
     Device,
-    /// A process that has the other end of a pipe.
+    /// A process that has the other end of a pipe, and is no descendant of that of the thread.
     Pipe,
-    /// A child process, for whose end the thread waits.
+    /// A child process, for whose end the thread waits; or a descendant that has the other end of a pipe.
     Child,
 }
 
@@ -175,7 +179,7 @@ struct Owners {
 
 impl Search<'_> {
     fn partners(&self, threads: &[(u32, u32)]) -> Vec<WaitPartner> {
-        let mut tables = HashMap::<PathBuf, Rc<[TcpSocket]>>::new();
+        let mut tables = HashMap::<PathBuf, Rc<Sockets>>::new();
         let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for (pid, tid) in threads {
             if self.is_late() {
@@ -253,26 +257,42 @@ impl Search<'_> {
     }
 
     /// The process that has the other end of a pipe. Several are one if they have one name, and the process of the thread is not among
-    /// them: it would wait for itself.
+    /// them: it would wait for itself. A shell that runs a program has the ends of the program as well, and waits for it.
     fn process_of_pipe(&self, pipe: &Pipe, owners: &Owners) -> Option<WaitPartner> {
         let pids = owners.pipes.get(&(pipe.inode, pipe.other)).filter(|_| owners.is_complete)?;
         if pids.contains(&pipe.pid) {
             return None;
         }
+        let lines: Vec<_> = pids.iter().map(|pid| (*pid, self.ancestors(*pid))).collect();
+        let is_ancestor = |pid: &u32| lines.iter().any(|(_, ancestors)| ancestors.contains(pid));
+        let pids: Vec<_> = pids.iter().copied().filter(|pid| !is_ancestor(pid)).collect();
+        let is_descendant = |(_, ancestors): &(u32, Vec<u32>)| ancestors.contains(&pipe.pid);
+        let role = if lines.iter().all(is_descendant) { PartnerRole::Child } else { PartnerRole::Pipe };
         let names = pids.iter().map(|pid| self.comm(*pid)).collect::<Option<BTreeSet<_>>>()?;
         let [name] = Vec::from_iter(names).try_into().ok()?;
         let pid = pids.first().copied().filter(|_| pids.len() == 1);
-        Some(WaitPartner { tid: pipe.tid, role: PartnerRole::Pipe, name, pid })
+        Some(WaitPartner { tid: pipe.tid, role, name, pid })
     }
 
-    /// The TCP sockets of the network namespace of a process.
-    fn sockets(&self, pid: u32, tables: &mut HashMap<PathBuf, Rc<[TcpSocket]>>) -> Rc<[TcpSocket]> {
+    /// The parent of a process, its parent and so on, as far as they can be read.
+    fn ancestors(&self, pid: u32) -> Vec<u32> {
+        let parent = |pid: &u32| {
+            let status = self.text(&format!("{pid}/status"), MAX_SHORT_BYTES).ok()?;
+            let id = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+            id.trim().parse().ok().filter(|pid| *pid != 0)
+        };
+        successors(parent(&pid), parent).take(MAX_GENERATIONS).collect()
+    }
+
+    /// The sockets of the network namespace of a process.
+    fn sockets(&self, pid: u32, tables: &mut HashMap<PathBuf, Rc<Sockets>>) -> Rc<Sockets> {
         let read =
             |name: &str| self.text(&format!("{pid}/net/{name}"), MAX_SOCKETS_BYTES).unwrap_or_default();
-        let read_all = || {
-            let texts = ["tcp", "tcp6"].map(read);
+        let parse = |names: [&str; 2]| {
+            let texts = names.map(read);
             texts.iter().flat_map(|text| text.lines().filter_map(parse_socket)).collect()
         };
+        let read_all = || Rc::new(Sockets { tcp: parse(["tcp", "tcp6"]), udp: parse(["udp", "udp6"]) });
         match self.entries.link(&PathBuf::from(format!("{pid}/ns/net"))) {
             Ok(namespace) => Rc::clone(tables.entry(namespace).or_insert_with(read_all)),
             Err(_) => read_all(),
@@ -366,30 +386,36 @@ fn pipe_inode(link: &str) -> Option<u64> {
     link.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
 }
 
+/// The sockets of a network namespace.
+struct Sockets {
+    tcp: Vec<InternetSocket>,
+    udp: Vec<InternetSocket>,
+}
+
 /// The other end of the connection of a socket: one of these, or a UNIX socket.
-fn connection(sockets: &[TcpSocket], inode: u64) -> Option<Connection> {
+fn connection(sockets: &Sockets, inode: u64) -> Option<Connection> {
     let of_unix = || {
         let (role, other) = unix_sockets::other_end(inode)?;
         Some(Connection { tid: 0, role, address: None, inode: Some(other) })
     };
-    other_end(sockets, inode).or_else(of_unix)
+    other_end(&sockets.tcp, inode).or_else(|| receiver(&sockets.udp, inode)).or_else(of_unix)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct TcpSocket {
+struct InternetSocket {
     local: SocketAddr,
     remote: SocketAddr,
     state: u8,
     inode: u64,
 }
 
-/// Parses a line of `net/tcp` or `net/tcp6`: number, local and remote address, state, six other fields, inode.
-fn parse_socket(line: &str) -> Option<TcpSocket> {
+/// Parses a line of `net/tcp`, `net/udp` and those of IPv6: number, local and remote address, state, six other fields, inode.
+fn parse_socket(line: &str) -> Option<InternetSocket> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (parse_address(fields.next()?)?, parse_address(fields.next()?)?);
     let state = u8::from_str_radix(fields.next()?, 16).ok()?;
     let inode = fields.nth(5)?.parse().ok()?;
-    Some(TcpSocket { local, remote, state, inode })
+    Some(InternetSocket { local, remote, state, inode })
 }
 
 /// Parses an address: words of 32 bits in the order of the machine, and a port, all hexadecimal. An IPv4 address in an IPv6 one is an
@@ -413,20 +439,32 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
 }
 
 /// The other end of the connection of a socket. A process that listens on the local port has accepted it.
-fn other_end(sockets: &[TcpSocket], inode: u64) -> Option<Connection> {
+fn other_end(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
     let own = sockets.iter().find(|socket| socket.inode == inode && socket.state != LISTENS)?;
     let listener = |address: &SocketAddr| {
         sockets.iter().find(|socket| socket.state == LISTENS && listens_at(socket, address))
     };
     let role = if listener(&own.local).is_some() { PartnerRole::Client } else { PartnerRole::Service };
-    let is_other_end = |socket: &&TcpSocket| socket.local == own.remote && socket.remote == own.local;
+    let is_other_end = |socket: &&InternetSocket| socket.local == own.remote && socket.remote == own.local;
     let other = sockets.iter().find(is_other_end).map(|socket| socket.inode);
     let accepted = other.filter(|inode| *inode != NOT_ACCEPTED);
     let other = accepted.or_else(|| Some(listener(&own.remote).filter(|_| other.is_some())?.inode));
     Some(Connection { tid: 0, role, address: Some(own.remote), inode: other })
 }
 
-fn listens_at(socket: &TcpSocket, address: &SocketAddr) -> bool {
+/// The socket at the address to which one of UDP is connected: that of a server.
+fn receiver(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
+    let own = sockets.iter().find(|socket| socket.inode == inode && socket.remote.port() != 0)?;
+    let other = sockets.iter().find(|socket| socket.remote.port() == 0 && listens_at(socket, &own.remote));
+    Some(Connection {
+        tid: 0,
+        role: PartnerRole::Service,
+        address: Some(own.remote),
+        inode: other.map(|socket| socket.inode),
+    })
+}
+
+fn listens_at(socket: &InternetSocket, address: &SocketAddr) -> bool {
     let is_any = socket.local.ip().is_unspecified() || socket.local.ip() == address.ip();
     is_any && socket.local.port() == address.port()
 }

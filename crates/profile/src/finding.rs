@@ -72,6 +72,10 @@ pub enum FindingKind {
     PoolGrowth,
     /// The runtime reported many garbage collections of generation 2, and the allocations before them.
     FullCollections,
+    /// Threads of a server wait for child processes.
+    ChildProcess,
+    /// Threads wait at a barrier for one that needs longer.
+    BarrierSkew,
 }
 
 impl FindingKind {
@@ -100,6 +104,8 @@ impl FindingKind {
         Self::LockContention,
         Self::PoolGrowth,
         Self::FullCollections,
+        Self::ChildProcess,
+        Self::BarrierSkew,
     ];
 
     /// The name in machine-readable outputs: `pool-starvation`.
@@ -129,6 +135,8 @@ impl FindingKind {
             Self::LockContention => "lock-contention",
             Self::PoolGrowth => "pool-growth",
             Self::FullCollections => "full-collections",
+            Self::ChildProcess => "child-process",
+            Self::BarrierSkew => "barrier-skew",
         }
     }
 }

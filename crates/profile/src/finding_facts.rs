@@ -196,6 +196,8 @@ pub enum Proof {
     WaitSamples,
     /// The process at the other end of a connection at other times: it was read once, when the profile was taken.
     FurtherReadings,
+    /// The slow thread of a barrier reaches it.
+    Arrival,
 }
 
 impl Proof {
@@ -209,6 +211,7 @@ impl Proof {
         Self::AllRuntimeEvents,
         Self::WaitSamples,
         Self::FurtherReadings,
+        Self::Arrival,
     ];
 
     /// The name in machine-readable outputs: `lock-owner`.
@@ -223,6 +226,7 @@ impl Proof {
             Self::AllRuntimeEvents => "all-runtime-events",
             Self::WaitSamples => "wait-samples",
             Self::FurtherReadings => "further-readings",
+            Self::Arrival => "arrival",
         }
     }
 }
@@ -239,6 +243,7 @@ impl fmt::Display for Proof {
             Self::AllRuntimeEvents => "a measurement without dropped events",
             Self::WaitSamples => "samples of waiting threads (--wall)",
             Self::FurtherReadings => "the process at the other end at other times (another measurement)",
+            Self::Arrival => "a measurement in which the slow thread reaches the barrier",
         })
     }
 }

@@ -27,7 +27,8 @@ fn partners(found: Vec<WaitPartner>) -> Partners {
             PartnerRole::Service => partners.add_service(tid, Partner { name, process }),
             PartnerRole::Client => partners.add_client(tid),
             PartnerRole::Device => partners.add_device(tid, Partner { name, process }),
-            PartnerRole::Pipe | PartnerRole::Child => partners.add_process(tid, Partner { name, process }),
+            PartnerRole::Pipe => partners.add_process(tid, Partner { name, process }),
+            PartnerRole::Child => partners.add_child(tid, Partner { name, process }),
         }
     }
     partners

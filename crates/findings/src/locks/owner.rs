@@ -135,9 +135,8 @@ fn find<'a>(
     let proceeds = match activity {
         Activity::Runs | Activity::WaitsForCpu => true,
         Activity::Waits(cause) => {
-            let proceeds =
-                [WaitCause::Sleep, WaitCause::SocketIo, WaitCause::FileIo, WaitCause::ChildProcess];
-            !is_main && proceeds.contains(&cause)
+            use WaitCause::{ChildProcess, FileIo, NameResolution, Sleep, SocketIo};
+            !is_main && matches!(cause, ChildProcess | FileIo | NameResolution | Sleep | SocketIo)
         }
     };
     let owner = Owner { tid, comm, method: innermost, innermost, activity, percent };

@@ -5,8 +5,8 @@ use profiler_profile::ThreadState;
 use super::Threads;
 use crate::{
     WaitCause::{
-        self, ChildProcess, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, Semaphore, Sleep,
-        SocketIo, SyncOverAsync,
+        self, Barrier, ChildProcess, ConditionVariable, FullQueue, GcSuspension, Idle, Lock, NameResolution,
+        Semaphore, Sleep, SocketIo, SyncOverAsync,
     },
     Waits,
 };
@@ -206,12 +206,9 @@ const WAITS: &[(WaitCause, &[&str])] = &[
         ConditionVariable,
         &["System.Threading.ManualResetEventSlim.Wait()", "System.Threading.Monitor.Wait(object,int)"],
     ),
+    (Barrier, &["System.Threading.CountdownEvent.Wait()", "System.Threading.ManualResetEventSlim.Wait(int)"]),
     (
-        ConditionVariable,
-        &["System.Threading.CountdownEvent.Wait()", "System.Threading.ManualResetEventSlim.Wait(int)"],
-    ),
-    (
-        ConditionVariable,
+        Barrier,
         &["System.Threading.Barrier.SignalAndWait()", "System.Threading.ManualResetEventSlim.Wait(int)"],
     ),
     (
@@ -249,7 +246,7 @@ const WAITS: &[(WaitCause, &[&str])] = &[
         ],
     ),
     (
-        SocketIo,
+        NameResolution,
         &["System.Net.Dns.GetHostAddresses(string)", "System.Net.NameResolutionPal.TryGetAddrInfo(string)"],
     ),
     (

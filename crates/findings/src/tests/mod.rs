@@ -1,7 +1,9 @@
 //! Tests of causes and findings.
 
+mod barrier;
 mod busy;
 mod causes;
+mod child_processes;
 mod corelib;
 mod cpu;
 mod crowd;

@@ -126,7 +126,8 @@ fn what_the_owner_of_a_lock_waits_for_at_the_end_is_named() {
     };
     let of_process = partners_with(Partners::add_process);
     for (wait, partners) in [
-        ("__wait4@libc.so.6;do_wait_[k]", of_process.clone()),
+        ("__wait4@libc.so.6;do_wait_[k]", partners_with(Partners::add_child)),
+        ("read@libc.so.6;anon_pipe_read_[k]", partners_with(Partners::add_child)),
         ("read@libc.so.6;anon_pipe_read_[k]", of_process.clone()),
         ("recv@libc.so.6;unix_stream_recvmsg_[k]", partners_with(Partners::add_service)),
     ] {
@@ -160,7 +161,7 @@ fn a_process_is_not_the_partner_of_a_later_wait_for_a_socket() {
     threads.add_thread("worker", &[(0, 6 * HZ, blocked, &child), (6, 4 * HZ, blocked, &socket)]);
     let mut profile = threads.profile();
     let mut partners = Partners::default();
-    partners.add_process(11, Partner { name: "convert".to_owned(), process: Some(55) });
+    partners.add_child(11, Partner { name: "convert".to_owned(), process: Some(55) });
     assert!(texts(&mut profile, &partners)[0].contains("it waits for convert"));
     profile.set_incident(Incident { since_ns: 6 * NS_PER_S, time_ns: 8 * NS_PER_S, ..Incident::default() });
     analyze(&mut profile);

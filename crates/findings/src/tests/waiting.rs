@@ -322,3 +322,32 @@ fn a_healthy_program_has_no_finding() {
     }
     assert_eq!(threads.kinds(), []);
 }
+
+const NAMES: &str = "start_thread;connect_to_store;getaddrinfo@libc.so.6;__res_context_send@libc.so.6;__poll@libc.so.6;\
+                     do_sys_poll_[k]";
+
+#[test]
+fn threads_that_wait_for_addresses_of_hosts_are_found() {
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Blocked, NAMES).add(1, ThreadState::OnCpu, WORK);
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::SlowDownstream);
+    assert_eq!(
+        finding.to_string(),
+        "4.0 of 4 threads at a time wait for the addresses of hosts below connect_to_store (80 % of the time of threads with \
+         work): examine the name servers of /etc/resolv.conf, or keep addresses and connections"
+    );
+}
+
+/// One of many threads looks up a name now and then. A service that is slow after the look-up is a service.
+#[test]
+fn few_look_ups_of_names_are_no_finding() {
+    for (looking_up, working) in [(2, 0), (3, 4)] {
+        let mut threads = Threads::wall();
+        threads.add(looking_up, ThreadState::Blocked, NAMES).add(working, ThreadState::OnCpu, WORK);
+        assert_eq!(threads.kinds(), [], "{looking_up} of {working}");
+    }
+    let client = "start_thread;connect_to_store;PQconnectdb@libpq.so.5;__poll@libc.so.6;do_sys_poll_[k]";
+    let [finding] = &Threads::wall().add(4, ThreadState::Blocked, client).findings()[..] else { panic!() };
+    assert!(finding.evidence.contains("wait for sockets below"), "{finding}");
+}

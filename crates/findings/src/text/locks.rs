@@ -97,6 +97,7 @@ fn remedy(owners: &Owners<'_>) -> String {
         (_, Some(Activity::Waits(WaitCause::SocketIo | WaitCause::FileIo))) => {
             "read and write sockets and files before the lock is taken"
         }
+        (_, Some(Activity::Waits(WaitCause::NameResolution))) => "resolve names before the lock is taken",
         (_, Some(Activity::Waits(WaitCause::ChildProcess))) => "run other programs before the lock is taken",
         (_, Some(Activity::Waits(_))) => "wait for nothing else while a lock is held",
     }

@@ -13,7 +13,7 @@ pub(crate) use self::{
     cpu::{CpuCause, CpuProblem},
     queues::Queue,
 };
-use crate::{locks::StuckThreads, thread_time::Activity};
+use crate::{barrier::Slowest, locks::StuckThreads, thread_time::Activity};
 
 /// What is wrong, with what its text has beyond the facts.
 pub(crate) enum Problem<'a> {
@@ -47,6 +47,12 @@ pub(crate) enum Problem<'a> {
         /// Most of the threads are clients of a service.
         is_at_client: bool,
     },
+    /// Threads wait for the name service.
+    NameResolution,
+    /// Threads of a server wait for child processes.
+    ChildProcess,
+    /// Threads wait at a barrier for this one.
+    BarrierSkew(&'a Slowest<'a>),
     RunQueue,
     CpuQuota,
     Disk,
@@ -64,7 +70,9 @@ impl Problem<'_> {
             Self::Stuck(_) => FindingKind::HeldLock,
             Self::BlockedFinalizer { .. } => FindingKind::BlockedFinalizer,
             Self::GcSuspension { .. } => FindingKind::GcSuspension,
-            Self::SlowDownstream { .. } => FindingKind::SlowDownstream,
+            Self::SlowDownstream { .. } | Self::NameResolution => FindingKind::SlowDownstream,
+            Self::ChildProcess => FindingKind::ChildProcess,
+            Self::BarrierSkew(_) => FindingKind::BarrierSkew,
             Self::RunQueue => FindingKind::RunQueue,
             Self::CpuQuota => FindingKind::CpuQuota,
             Self::Disk => FindingKind::Disk,
@@ -88,6 +96,9 @@ impl Problem<'_> {
             }
             Self::GcSuspension { is_requested } => waits::gc_suspension(facts, *is_requested),
             Self::SlowDownstream { is_at_client } => waits::slow_downstream(facts, *is_at_client),
+            Self::NameResolution => waits::name_resolution(facts),
+            Self::ChildProcess => waits::child_process(facts),
+            Self::BarrierSkew(slowest) => waits::barrier_skew(facts, slowest),
             Self::RunQueue => waits::run_queue(facts),
             Self::CpuQuota => waits::cpu_quota(facts),
             Self::Disk => waits::disk(facts),

@@ -3,6 +3,7 @@
 use profiler_profile::{FindingFacts, Partner};
 
 use super::{at_a_time, method_after, partner_after, share, threads};
+use crate::barrier::Slowest;
 
 pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String, String) {
     let evidence = format!(
@@ -37,6 +38,50 @@ pub(super) fn slow_downstream(facts: &FindingFacts, is_at_client: bool) -> (Stri
         None => "receive and send asynchronously: meanwhile, each thread waits for one peer".to_owned(),
     };
     (evidence, remedy)
+}
+
+pub(super) fn name_resolution(facts: &FindingFacts) -> (String, String) {
+    let evidence = format!(
+        "{:.1} of {} threads at a time wait for the addresses of hosts{} ({}){}",
+        at_a_time(facts),
+        threads(facts),
+        method_after(" below ", facts),
+        share(facts),
+        partner_after("; at the end for ", facts)
+    );
+    let remedy = "examine the name servers of /etc/resolv.conf, or keep addresses and connections";
+    (evidence, remedy.to_owned())
+}
+
+pub(super) fn child_process(facts: &FindingFacts) -> (String, String) {
+    let evidence = format!(
+        "{:.1} of {} threads at a time wait for child processes{} ({}){}",
+        at_a_time(facts),
+        threads(facts),
+        method_after(" below ", facts),
+        share(facts),
+        partner_after("; at the end for ", facts)
+    );
+    let remedy = match &facts.partner {
+        Some(Partner { name, .. }) => {
+            format!("examine {name}, or do its work without a process for each request")
+        }
+        None => "examine these processes, or do their work without a process for each request".to_owned(),
+    };
+    (evidence, remedy)
+}
+
+pub(super) fn barrier_skew(facts: &FindingFacts, slowest: &Slowest<'_>) -> (String, String) {
+    let Slowest { tid, comm, method, activity, percent, .. } = slowest;
+    let evidence = format!(
+        "{:.1} of {} threads at a time wait at a barrier{} ({}); the slow one is in {method} ({}), thread {tid} ({comm})",
+        at_a_time(facts),
+        threads(facts),
+        method_after(" in ", facts),
+        share(facts),
+        activity.text(*percent)
+    );
+    (evidence, "divide the work evenly, or let fewer threads wait for each other".to_owned())
 }
 
 pub(super) fn run_queue(facts: &FindingFacts) -> (String, String) {

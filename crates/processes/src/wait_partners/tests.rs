@@ -2,8 +2,11 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::unix::{
+        net::{UnixListener, UnixStream},
+        process::CommandExt,
+    },
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::mpsc,
 };
@@ -157,8 +160,54 @@ fn a_thread_that_reads_or_writes_a_pipe_waits_for_the_process_at_its_other_end()
     });
     for (partner, id) in [(read, reader), (written, writer)] {
         let found = (partner.role, partner.name.as_str(), partner.pid);
-        assert_eq!(found, (PartnerRole::Pipe, "sleep", Some(id)));
+        assert_eq!(found, (PartnerRole::Child, "sleep", Some(id)));
     }
+}
+
+/// A shell has the ends of pipes of the program that it runs.
+#[test]
+fn a_thread_that_reads_what_a_program_of_a_shell_writes_waits_for_the_program() {
+    let mut shell = Command::new("sh");
+    let mut shell =
+        shell.args(["-c", "sleep 600; true"]).process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let (proc, began) = (ProcFs::live(), Instant::now());
+    let children = format!("{0}/task/{0}/children", shell.id());
+    let program: u32 = loop {
+        let text = proc.entries().read(Path::new(&children), MAX_SHORT_BYTES).unwrap_or_default();
+        let child = String::from_utf8_lossy(&text).trim().parse();
+        let comm =
+            child.as_ref().map(|pid: &u32| proc.entries().read(&PathBuf::from(format!("{pid}/comm")), 16));
+        if matches!(comm, Ok(Ok(comm)) if comm == b"sleep\n") {
+            break child.unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "the shell starts no program");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let mut output = shell.stdout.take().unwrap();
+    let group = rustix::process::Pid::from_child(&shell);
+    let partner = partner_in(
+        move || assert_eq!(output.read(&mut [0]).unwrap(), 0),
+        || rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap(),
+    );
+    shell.wait().unwrap();
+    let found = (partner.role, partner.name.as_str(), partner.pid);
+    assert_eq!(found, (PartnerRole::Child, "sleep", Some(program)));
+}
+
+/// A name server that does not answer, as `getaddrinfo` waits for it.
+#[test]
+fn a_thread_that_waits_for_a_datagram_waits_for_the_process_with_the_other_address() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(server.local_addr().unwrap()).unwrap();
+    let own_address = client.local_addr().unwrap();
+    let partner = partner_in(
+        || assert_eq!(client.recv(&mut [0]).unwrap(), 1),
+        || {
+            server.send_to(b"x", own_address).unwrap();
+        },
+    );
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Service, Some(std::process::id())));
 }
 
 #[test]

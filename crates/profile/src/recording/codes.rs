@@ -150,6 +150,8 @@ codes! {
         FullQueue = 21,
         BlockedFinalizer = 22,
         ConnectionLimit = 23,
+        ChildProcess = 24,
+        BarrierSkew = 25,
     }
     RuntimeEventKind {
         GarbageCollection = 1,
@@ -184,6 +186,7 @@ codes! {
         AllRuntimeEvents = 6,
         WaitSamples = 7,
         FurtherReadings = 8,
+        Arrival = 9,
     }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8, Nested = 9, MemoryLimit = 10 }

@@ -1,0 +1,174 @@
+/* Threads that wait for other processes, for name servers and for each other. Arguments: seconds, mode. Prints "ready PID" when they do
+ * what the mode says:
+ *
+ * converts: four threads handle requests: handle_request > convert > waitpid for a process, named `converter`, that ends after 30 ms.
+ * One more thread accepts connections.
+ * reads: as converts, but for a pipe to which the process writes at its end.
+ * supervises: as converts, but processes that do not end.
+ * steps: four threads meet at a barrier in `step`, and one of them computes in `compute` before, for most of the time.
+ * even_steps: as steps, but all of them compute.
+ * lookups: four threads call getaddrinfo in `connect_to_store`, in a network namespace whose name server, the process `name_server`,
+ * does not answer. Needs root. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "lifetime.h"
+
+enum { THREADS = 4, CONVERSION_US = 30000 };
+
+static const char *mode = "converts";
+static pthread_barrier_t all_arrived;
+static atomic_int numbers;
+static volatile unsigned long sink;
+
+static int is(const char *other) {
+    return strcmp(mode, other) == 0;
+}
+
+static void stop(void) {
+    _exit(1);
+}
+
+/* A process that ends with this one. The next statement is executed by it. */
+static pid_t begin(const char *name) {
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, name);
+    }
+    return child;
+}
+
+/* The ends of pipes in the process are those of the thread that forked, of which it alone needs one. */
+__attribute__((noinline)) static void convert(void) {
+    int ends[2], status;
+    char byte = 0;
+    if (is("reads") && pipe(ends) != 0)
+        stop();
+    pid_t child = begin("converter");
+    if (child == 0) {
+        do
+            usleep(CONVERSION_US);
+        while (is("supervises"));
+        _exit(is("reads") && write(ends[1], &byte, 1) != 1);
+    }
+    if (is("reads")) {
+        if (read(ends[0], &byte, 1) != 1)
+            stop();
+        close(ends[0]);
+        close(ends[1]);
+    }
+    waitpid(child, &status, 0);
+    sink += status;
+}
+
+__attribute__((noinline)) static void handle_request(void) {
+    convert();
+    sink += 1;
+}
+
+static void *handle_requests(void *unused) {
+    for (;;)
+        handle_request();
+    return unused;
+}
+
+static void *accept_all(void *unused) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listen(listener, 1) != 0)
+        stop();
+    while (accept(listener, NULL, NULL) >= 0)
+        ;
+    return unused;
+}
+
+__attribute__((noinline)) static void compute(void) {
+    sink += spin(20000000);
+}
+
+__attribute__((noinline)) static void step(int computes) {
+    if (computes)
+        compute();
+    pthread_barrier_wait(&all_arrived);
+}
+
+static void *make_steps(void *unused) {
+    int computes = atomic_fetch_add(&numbers, 1) == 0 || is("even_steps");
+    for (;;)
+        step(computes);
+    return unused;
+}
+
+/* Asks for another name each time. */
+__attribute__((noinline)) static void connect_to_store(void) {
+    struct addrinfo *found;
+    char name[32];
+    snprintf(name, sizeof(name), "store%d.example.", atomic_fetch_add(&numbers, 1));
+    if (getaddrinfo(name, "80", NULL, &found) == 0)
+        freeaddrinfo(found);
+}
+
+static void *connect_again(void *unused) {
+    for (;;)
+        connect_to_store();
+    return unused;
+}
+
+/* A name server of the threads of this process alone, which does not answer. */
+static void begin_name_server(void) {
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    char path[] = "/tmp/resolv.XXXXXX";
+    if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        stop();
+    int file = mkstemp(path), server = socket(AF_INET, SOCK_DGRAM, 0);
+    if (dprintf(file, "nameserver 127.0.0.1\n") < 0 || fchmod(file, 0644) != 0)
+        stop();
+    if (mount(path, "/etc/resolv.conf", NULL, MS_BIND, NULL) != 0 || unlink(path) != 0)
+        stop();
+    if (ioctl(server, SIOCSIFFLAGS, &loopback) != 0)
+        stop();
+    if (bind(server, (struct sockaddr *)&address, sizeof(address)) != 0)
+        stop();
+    if (begin("name_server") == 0)
+        for (;;)
+            pause();
+    close(server);
+}
+
+int main(int argc, char **argv) {
+    pthread_t thread;
+    void *(*run)(void *) = handle_requests;
+    if (argc > 2)
+        mode = argv[2];
+    if (is("lookups")) {
+        begin_name_server();
+        run = connect_again;
+    } else if (is("steps") || is("even_steps")) {
+        pthread_barrier_init(&all_arrived, NULL, THREADS);
+        run = make_steps;
+    } else if (pthread_create(&thread, NULL, accept_all, NULL) != 0) {
+        return 1;
+    }
+    for (int number = 0; number < THREADS; number++)
+        if (pthread_create(&thread, NULL, run, NULL) != 0)
+            return 1;
+    ready(argc, argv);
+    while (goes_on())
+        usleep(100000);
+    return 0;
+}
