@@ -51,6 +51,15 @@ impl Sampling {
 }
 
 impl Event {
+    /// The name of the event of CPU samples. The timers of all CPUs count `CLOCK_MONOTONIC` (`PERF_COUNT_SW_CPU_CLOCK`).
+    pub const CPU_CLOCK: &'static str = "cpu-clock";
+    /// The name of the event of wall-clock samples: of threads that run and of threads that wait.
+    pub const WALL: &'static str = "wall";
+    /// The name of the event of waits.
+    pub const OFF_CPU: &'static str = "off-cpu";
+    /// The name of the event of waits for block and file I/O.
+    pub const IO: &'static str = "io";
+
     /// An event that is sampled at a frequency, hertz.
     #[must_use]
     pub fn at_frequency(name: &str, frequency_hz: u64) -> Self {
@@ -73,6 +82,21 @@ impl Event {
             Sampling::Frequency(frequency_hz) => NS_PER_S.checked_div(frequency_hz),
             Sampling::Durations { .. } | Sampling::Times { .. } => Some(1),
             Sampling::Occurrences { .. } | Sampling::Sums { .. } => None,
+        }
+    }
+
+    /// The most likely cause of a profile without samples of this event.
+    #[must_use]
+    pub(crate) fn why_empty(&self) -> &'static str {
+        match (self.sampling, &*self.name) {
+            (Sampling::Durations { .. }, _) => "no thread of the target waited long enough for a sample",
+            (Sampling::Occurrences { .. } | Sampling::Sums { .. } | Sampling::Times { .. }, _) => {
+                "the event did not occur in the target in this time"
+            }
+            (Sampling::Frequency(_), Self::WALL) => "the target had no threads in this time",
+            (Sampling::Frequency(_), _) => {
+                "the target did not run on a CPU in this time; wall-clock samples show what its threads wait for"
+            }
         }
     }
 

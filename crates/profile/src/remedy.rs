@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Event, EventLedger, LanguageRuntime, Reason, Sampling, UnsymbolizedFrames};
+use super::{Event, EventLedger, LanguageRuntime, Reason, UnsymbolizedFrames};
 
 /// An action after which frames are symbolized. Its text names no option of a program.
 #[non_exhaustive]
@@ -60,17 +60,7 @@ impl EventLedger {
     /// The most likely cause of an event without samples; `None` if there are samples.
     #[must_use]
     pub fn why_empty(&self, event: &Event) -> Option<&'static str> {
-        let cause = match (event.sampling, &*event.name) {
-            (Sampling::Durations { .. }, _) => "no thread of the target waited long enough for a sample",
-            (Sampling::Occurrences { .. } | Sampling::Sums { .. } | Sampling::Times { .. }, _) => {
-                "the event did not occur in the target in this time"
-            }
-            (_, "wall") => "the target had no threads in this time",
-            _ => {
-                "the target did not run on a CPU in this time; wall-clock samples show what its threads wait for"
-            }
-        };
-        (self.reported == 0).then_some(cause)
+        (self.reported == 0).then(|| event.why_empty())
     }
 }
 
@@ -123,6 +113,7 @@ fn symbol_server(file_name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Sampling;
 
     fn remedy(module: &str, reason: Reason) -> Option<Remedy> {
         UnsymbolizedFrames { module: module.to_owned(), reason }.remedy()

@@ -4,7 +4,7 @@ use profiler_profile::{Event, Sampling};
 
 /// The event whose profiles Pyroscope names `process_cpu`. An event without a name is the one of a profile that has a single
 /// kind of samples.
-const CPU_CLOCK: [&str; 2] = ["cpu-clock", ""];
+const CPU_CLOCK: [&str; 2] = [Event::CPU_CLOCK, ""];
 
 /// The type of the intervals that Pyroscope names `off_cpu`.
 const OFF_CPU: &str = "off_cpu";

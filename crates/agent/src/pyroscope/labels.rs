@@ -46,7 +46,7 @@ pub(super) fn of(resource: &Resource, event: &Event) -> Vec<LabelPair> {
 /// The name of the profiles of an event. Pyroscope's pages know `process_cpu`, `wall` and `off_cpu`.
 fn profile_name(event: &Event) -> String {
     match event.name.as_str() {
-        "" | "cpu-clock" => "process_cpu".to_owned(),
+        "" | Event::CPU_CLOCK => "process_cpu".to_owned(),
         name => with_underscores(name),
     }
 }
