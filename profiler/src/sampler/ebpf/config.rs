@@ -17,8 +17,8 @@ use profiler_common::{
 use super::{
     btf::Btf,
     kernel_types::{KernelTypes, OFF_CPU, WAITING_THREADS},
-    loader::{Helper, has_helper},
     map_sizes::MapSizes,
+    object::{Helper, has_helper},
     read_number,
 };
 use crate::{

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     event_fields::EventFields,
     kernel_types::KernelTypes,
-    loader::{Helper, broken, clone_fd, create_map, has_helper, load_program, map, object_bytes, relocate},
+    object::{Helper, broken, clone_fd, create_map, has_helper, load_program, map, object_bytes, relocate},
     system_call_entries::SystemCallEntries,
 };
 use crate::{

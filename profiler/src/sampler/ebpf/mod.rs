@@ -16,6 +16,7 @@ mod kernel_function;
 mod kernel_types;
 mod loader;
 mod map_sizes;
+mod object;
 mod off_cpu;
 mod record_wakeups;
 mod records;
@@ -75,7 +76,7 @@ const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the kernel has the helper `bpf_loop`: without it the unwinder runs in tail calls.
 pub(crate) fn has_bpf_loop() -> bool {
-    loader::has_helper(loader::Helper::Loop)
+    object::has_helper(object::Helper::Loop)
 }
 
 /// Checks whether the kernel has what wall-clock samples need.

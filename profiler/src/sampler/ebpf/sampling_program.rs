@@ -9,7 +9,7 @@ use std::{
 
 use profiler_common::names;
 
-use super::loader::{Helper, broken, clone_fd, has_helper, load_program, map};
+use super::object::{Helper, broken, clone_fd, has_helper, load_program, map};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Plan,

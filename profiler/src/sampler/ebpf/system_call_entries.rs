@@ -13,7 +13,7 @@ use profiler_common::{
 use profiler_processes::monotonic_ns;
 use zerocopy::IntoBytes;
 
-use super::loader::{clone_fd, load_program, map};
+use super::object::{clone_fd, load_program, map};
 use crate::{
     error::{Error, Operation, Result},
     sys::{
@@ -79,7 +79,7 @@ impl SystemCallEntries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::ebpf::loader::object_bytes;
+    use crate::sampler::ebpf::object::object_bytes;
 
     #[test]
     fn the_object_has_the_programs_and_the_map() {

@@ -9,7 +9,7 @@ use profiler_common::{Config, names};
 
 use super::{
     kernel_types::KernelTypes,
-    loader::{Helper, clone_fd, has_helper, load_program, map},
+    object::{Helper, clone_fd, has_helper, load_program, map},
     off_cpu::OffCpuWaits,
     requested_stacks::RequestedStacks,
     wall::{WallMaps, WallPasses, WallStacks},
