@@ -247,11 +247,7 @@ fn end_wait<const UNWINDS: bool>(task: *mut task_struct, now_ns: u64) {
 
 /// The record of a wait that ended. `None` where the wait was too short for one.
 #[inline(always)]
-fn ended_wait(
-    thread: &mut OffCpuThread,
-    since_ns: u64,
-    ended_ns: u64,
-) -> Option<&'static mut OffCpuScratch> {
+fn ended_wait(thread: &mut OffCpuThread, since_ns: u64, ended_ns: u64) -> Option<&'static mut OffCpuScratch> {
     write_time(&mut thread.since_ns, 0);
     let waited_ns = ended_ns.saturating_sub(since_ns);
     // Without the time in which it waits for a CPU, which is long for every thread of a busy machine.

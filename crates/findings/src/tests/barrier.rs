@@ -28,7 +28,7 @@ fn threads_that_wait_at_a_barrier_for_one_are_found_with_it() {
         let [finding] = &threads.findings()[..] else { panic!("one finding") };
         assert_eq!((finding.kind, finding.facts.certainty), (FindingKind::BarrierSkew, certainty));
         assert_eq!(finding.facts.cause_thread, Some(10));
-        let expected = format!("in compute ({}0 % on a CPU), thread 10 (worker)", computing);
+        let expected = format!("in compute ({computing}0 % on a CPU), thread 10 (worker)");
         assert!(
             finding.evidence.starts_with("2.7 of 3 threads at a time wait at a barrier in step ("),
             "{finding}"
