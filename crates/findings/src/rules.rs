@@ -9,7 +9,7 @@ use crate::{
         self, Barrier, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock,
         NameResolution, Other, Semaphore, Sleep, SocketIo, SyncOverAsync,
     },
-    primitives::Leaf::{self, Descriptors, Signal, TimedSignal},
+    primitives::Leaf::{self, Descriptors, Process, Signal, TimedSignal},
 };
 
 /// A rule over the frames of a runtime or a library.
@@ -58,6 +58,9 @@ const GIL: Rule = rule(Lock, &["take_gil"]);
 
 /// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
 const STRIPPED_GIL: Rule = Rule { leaves: &[TimedSignal], inner: Some(&[]), ..rule(Lock, &["[*python3*"]) };
+
+/// A shell without symbols: jobs.c of dash.
+const STRIPPED_SHELL: Rule = Rule { leaves: &[Process], inner: Some(&[]), ..rule(Idle, &["[dash*"]) };
 
 /// The lock of a row, in a server without names of InnoDB's functions: `lock_wait` has a limit of time.
 const ROW_LOCK: Rule = Rule { leaves: &[TimedSignal], ..rule(Other, &["handler::ha_*"]) };
@@ -279,6 +282,9 @@ pub(crate) const RULES: &[Rule] = &[
     // The method of a queue without a limit, in which producers do not wait: Modules/_queuemodule.c.
     rule(Idle, &["_queue_SimpleQueue_get*"]),
     rule(Idle, &["[_queue.cpython-*"]),
+    // `queue.Queue.get`, with the names of `-X perf`.
+    rule(Idle, &["py::wait:*threading.py", "py::get:*queue.py"]),
+    rule(Idle, &["py::wait:*threading.py", "py::_worker:*thread.py"]),
     // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
     rule(Idle, &["select_select_impl*"]),
     // Event loops and runtimes in native code.
@@ -295,6 +301,8 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["ap_queue_pop_something"], &[]),
     // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
     rule(Idle, &["wait_for", "reader_loop"]),
+    rule(Idle, &["wait_for", "parse_and_execute"]),
+    STRIPPED_SHELL,
     // The name service of libc.
     names(&["getaddrinfo*"]),
     names(&["gethostby*"]),
@@ -323,6 +331,10 @@ pub(crate) const RULES: &[Rule] = &[
     PENDING_COMMIT,
     rule(Idle, &["my_net_read_packet*", "do_command*"]),
 ];
+
+/// Functions in which threads of interpreters and virtual machines wait for locks, for signals and for items of queues alike, as far as
+/// their methods have no names. Python: Python/thread_pthread.h. Java: Unsafe.park and Object.wait.
+pub(crate) const HIDDEN_WAITS: &[&str] = &["PyThread_acquire_lock_timed", "Unsafe_Park*", "JVM_MonitorWait*"];
 
 /// Threads of runtimes that wait for work unless they execute code of the application. The kernel cuts names after 15
 /// bytes.

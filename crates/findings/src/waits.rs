@@ -14,7 +14,7 @@ use crate::{
     kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
-    rules::{RULES, Rule, SERVICE_THREADS},
+    rules::{HIDDEN_WAITS, RULES, Rule, SERVICE_THREADS},
     thread_group::percent,
     top_level::{is_main_loop, is_work},
 };
@@ -61,6 +61,10 @@ struct StackWait {
     is_idle_in_service: bool,
     /// Whether the thread sleeps below a method or a function that does work.
     sleeps_at_work: bool,
+    /// Whether the methods that say for what the thread waits have no names.
+    is_hidden: bool,
+    /// Whether another process or a signal can end the wait, by a descriptor.
+    is_for_others: bool,
 }
 
 impl StackWait {
@@ -73,6 +77,8 @@ impl StackWait {
             rule: None,
             is_idle_in_service: false,
             sleeps_at_work: false,
+            is_hidden: false,
+            is_for_others: false,
         }
     }
 }
@@ -106,19 +112,31 @@ impl Waits {
         struct Time {
             total: u64,
             active: u64,
+            hidden: u64,
             is_at_work: bool,
+            /// Whether a thread waits for work that comes from elsewhere: the threads do not all wait for each other.
+            has_source: bool,
         }
         let mut processes = HashMap::<ProcessId, Time>::new();
         for sample in profile.samples().iter().filter(|sample| sample.state.is_some()) {
             let time = processes.entry(profile.thread(sample.thread).process).or_default();
             sum::add(&mut time.total, sample.value);
             match self.cause(sample) {
-                Some(WaitCause::Idle) => {}
-                Some(WaitCause::Sleep) => time.is_at_work |= self.stacks[sample.stack.index()].sleeps_at_work,
+                Some(WaitCause::Idle) => time.has_source |= self.stacks[sample.stack.index()].is_for_others,
+                Some(WaitCause::Sleep) => {
+                    time.has_source = true;
+                    time.is_at_work |= self.stacks[sample.stack.index()].sleeps_at_work;
+                }
+                Some(WaitCause::ConditionVariable) if self.stacks[sample.stack.index()].is_hidden => {
+                    sum::add(&mut time.hidden, sample.value);
+                }
                 _ => sum::add(&mut time.active, sample.value),
             }
         }
-        let rests = |time: &Time| !time.is_at_work && percent(time.active, time.total) <= MAX_ACTIVE_PERCENT;
+        let rests = |time: &Time| {
+            let hidden = if time.has_source { 0 } else { time.hidden };
+            !time.is_at_work && percent(time.active.saturating_add(hidden), time.total) <= MAX_ACTIVE_PERCENT
+        };
         profile.threads().map(|thread| processes.get(&thread.process).is_some_and(rests)).collect()
     }
 
@@ -180,6 +198,9 @@ impl Waits {
                 Some(wait.at_work)
             }
             (_, WaitCause::Sleep) if self.rests[sample.thread.index()] => Some(WaitCause::Idle),
+            (_, WaitCause::ConditionVariable) if wait.is_hidden && self.rests[sample.thread.index()] => {
+                Some(WaitCause::Idle)
+            }
             (_, cause) => Some(cause),
         }
     }
@@ -190,7 +211,8 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
     let primitive = own.primitive();
     let in_disk = disk_cause(profile, frames, own.ids, primitive.map(|(_, primitive)| primitive));
     if let Some((_, Primitive { cause, strength: Strength::Final, .. })) = primitive {
-        return StackWait::of(*cause, in_disk);
+        let is_for_others = *cause == WaitCause::Idle;
+        return StackWait { is_for_others, ..StackWait::of(*cause, in_disk) };
     }
     let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
     let (cause, at_work) = match (rule, primitive) {
@@ -204,6 +226,10 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
         yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
         is_idle_in_service: application_method(profile, stack).is_none(),
+        is_for_others: primitive.is_some_and(|(_, primitive)| {
+            primitive.leaf == Leaf::Descriptors || primitive.cause == WaitCause::Idle
+        }),
+        is_hidden: cause == WaitCause::ConditionVariable && own.is_hidden(profile, stack),
         ..StackWait::of(cause, in_disk)
     }
 }
@@ -290,6 +316,12 @@ impl<'a> OwnFrames<'a> {
     /// Whether a thread that sleeps can do so within its work. Names of methods do not show a main loop.
     fn sleeps_at_work(&self) -> bool {
         self.has_work(0) || self.is_in_callback(self.ids.len())
+    }
+
+    /// Whether the thread waits in an interpreter or a virtual machine, for what methods without names say.
+    fn is_hidden(&self, profile: &Profile, stack: &Stack) -> bool {
+        let is_hidden = |id: &FrameId| matches_any(HIDDEN_WAITS, function(profile, self.frame(*id)));
+        self.ids.iter().any(is_hidden) && application_method(profile, stack).is_none()
     }
 
     /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.

@@ -144,3 +144,68 @@ fn a_process_that_only_sleeps_is_idle() {
         assert_eq!(idle(&[(ThreadState::Blocked, work, 100)]), 0, "{work}");
     }
 }
+
+const PYTHON: &str =
+    "clone3@libc.so.6;start_thread@libc.so.6;thread_run@python3.11;_PyEval_EvalFrameDefault@python3.11";
+const QUEUE: &str =
+    "lock_PyThread_acquire_lock@python3.11;PyThread_acquire_lock_timed@python3.11;sem_wait@libc.so.6";
+const PYTHON_ACCEPT: &str = "_start@python3.11;__libc_start_main@libc.so.6;Py_RunMain@python3.11;\
+                             _PyEval_EvalFrameDefault@python3.11;sock_accept@python3.11;accept4@libc.so.6";
+
+/// The stack of `queue.Queue.get` is that of a lock: in a program that rests, with a thread that waits for connections, it is idle.
+#[test]
+fn workers_of_an_interpreter_are_idle_where_the_program_rests() {
+    let blocked = ThreadState::Blocked;
+    let worker = format!("{PYTHON};{QUEUE}");
+    let park = "clone3@libc.so.6;start_thread@libc.so.6;JavaThread::run()@libjvm.so;jit [JIT 0x0];\
+                Unsafe_Park@libjvm.so;pthread_cond_wait@libc.so.6";
+    let accept = (blocked, PYTHON_ACCEPT, 100);
+    for worker in [&*worker, park] {
+        let of_worker = (blocked, worker, 100);
+        assert_eq!(idle(&[accept, of_worker, of_worker]), 300, "{worker}");
+        assert_eq!(idle(&[accept, of_worker, (ThreadState::OnCpu, PYTHON, 100)]), 100, "one works: {worker}");
+        assert_eq!(idle(&[of_worker, of_worker]), 0, "all wait for each other: {worker}");
+    }
+    // A thread that waits for the interpreter lock, and one with a method that has a name.
+    let gil = format!("{PYTHON};take_gil@python3.11;pthread_cond_timedwait@libc.so.6");
+    assert_eq!(idle(&[accept, (blocked, &gil, 100)]), 100);
+    let named = format!("{PYTHON};jit py::checkout:/app/shop.py;{QUEUE}");
+    assert_eq!(idle(&[accept, (blocked, &named, 100)]), 100);
+    let lock = "clone3@libc.so.6;start_thread@libc.so.6;JavaThread::run()@libjvm.so;jit [JIT 0x0];\
+                ObjectMonitor::enter(JavaThread*)@libjvm.so;pthread_cond_wait@libc.so.6";
+    assert_eq!(idle(&[accept, (blocked, lock, 100), (blocked, park, 100)]), 100);
+}
+
+/// Of a shell, not of a program that runs one.
+#[test]
+fn a_shell_that_waits_for_a_command_is_idle() {
+    for shell in [
+        "reader_loop@bash;execute_command@bash;wait_for@bash",
+        "parse_and_execute@bash;execute_command@bash;wait_for@bash",
+        "[dash+0x4]@/usr/bin/dash;[dash+0x2]@/usr/bin/dash;[dash+0x2]@/usr/bin/dash",
+    ] {
+        assert_eq!(
+            cause(&format!("{MAIN};{shell};wait3@libc.so.6;__wait4@libc.so.6;do_wait_[k]")),
+            WaitCause::Idle
+        );
+    }
+    let server = format!("{MAIN};serve;run_query;do_system@libc.so.6;__waitpid@libc.so.6;do_wait_[k]");
+    assert_eq!(cause(&server), WaitCause::ChildProcess);
+}
+
+/// Names tell a worker from a request under load, too.
+#[test]
+fn a_worker_of_python_with_names_is_idle() {
+    let of = |methods: &str| cause(&format!("{PYTHON};{methods};{QUEUE}"));
+    assert_eq!(
+        of(
+            "jit py::run:/app/shop.py;jit py::get:/usr/lib/python3.12/queue.py;jit py::wait:/usr/lib/python3.12/threading.py"
+        ),
+        WaitCause::Idle
+    );
+    assert_eq!(
+        of("jit py::put:/usr/lib/python3.12/queue.py;jit py::wait:/usr/lib/python3.12/threading.py"),
+        WaitCause::ConditionVariable
+    );
+    assert_eq!(of("jit py::get:/usr/lib/python3.12/queue.py"), WaitCause::ConditionVariable, "its lock");
+}
