@@ -23,6 +23,10 @@ pub enum Program {
     C(&'static str, &'static [&'static str]),
     /// A mode of the .NET workload.
     Dotnet(&'static str),
+    /// A mode of the Python workload `threads.py`.
+    Python(&'static str),
+    /// A program in Java, by its source file.
+    Java(&'static str),
 }
 
 impl Program {
@@ -32,6 +36,8 @@ impl Program {
         match self {
             Self::C(..) => "C",
             Self::Dotnet(_) => ".NET 9",
+            Self::Python(_) => "Python",
+            Self::Java(_) => "Java",
         }
     }
 }
@@ -158,7 +164,7 @@ pub const SERVICES: [Situation; 10] = [
 ];
 
 /// Single processes.
-pub const PROCESSES: [Situation; 18] = [
+pub const PROCESSES: [Situation; 21] = [
     of_c(
         "8 threads take turns at a lock",
         ("convoy", &[]),
@@ -221,6 +227,24 @@ pub const PROCESSES: [Situation; 18] = [
         Some((FindingKind::PageFaults, &[" % of the CPU time handles page faults"])),
     ),
     of_c("a thread computes", ("shares", &[]), Sampling::Cpus, None),
+    Situation {
+        text: "6 threads compute, and the interpreter lock lets one at a time",
+        program: Program::Python("computes"),
+        sampling: Sampling::Waits,
+        finding: Some((FindingKind::LockConvoy, &[" wait for the global interpreter lock of Python ("])),
+    },
+    Situation {
+        text: "6 threads compute for a millisecond in fifty",
+        program: Program::Python("naps"),
+        sampling: Sampling::Waits,
+        finding: None,
+    },
+    Situation {
+        text: "20 threads take turns at a monitor",
+        program: Program::Java("Convoy.java"),
+        sampling: Sampling::Waits,
+        finding: Some((FindingKind::LockConvoy, &[" of 20 threads at a time wait for locks ("])),
+    },
     of_dotnet(
         "all workers of the pool wait for tasks that need a worker",
         "starve",

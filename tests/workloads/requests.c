@@ -52,7 +52,6 @@ static pid_t begin(const char *name) {
     return child;
 }
 
-/* The ends of pipes in the process are those of the thread that forked, of which it alone needs one. */
 __attribute__((noinline)) static void convert(void) {
     int ends[2], status;
     char byte = 0;
@@ -66,10 +65,10 @@ __attribute__((noinline)) static void convert(void) {
         _exit(is("reads") && write(ends[1], &byte, 1) != 1);
     }
     if (is("reads")) {
+        close(ends[1]);
         if (read(ends[0], &byte, 1) != 1)
             stop();
         close(ends[0]);
-        close(ends[1]);
     }
     waitpid(child, &status, 0);
     sink += status;

@@ -21,8 +21,14 @@ const ALL: &str = "PROFILER_SITUATIONS";
 
 const SAMPLED: Duration = Duration::from_secs(4);
 
+/// The least share of the wall-clock samples of an idle server that are those of idle threads, percent.
+const MIN_IDLE_PERCENT: f64 = 95.0;
+
+/// Its server waits in `select.poll`, as `subprocess.communicate` does in a request.
+const POLLS_LIKE_A_REQUEST: &str = "python";
+
 /// What a program does while it is sampled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Situation {
     Idle,
     Loaded,
@@ -32,7 +38,7 @@ enum Situation {
 fn healthy_programs_have_no_finding() {
     let Some(_lock) = run_beside_others() else { return };
     let packaged: &[Program] = if env::var_os(ALL).is_some() { &PACKAGED } else { &[] };
-    let (mut situations, mut false_ones) = (0, Vec::new());
+    let (mut situations, mut false_ones, mut busy_ones) = (0, Vec::new(), Vec::new());
     for program in PRESENT.iter().chain(packaged) {
         let server = Server::start(program);
         // A program without requests does the same in both.
@@ -41,20 +47,28 @@ fn healthy_programs_have_no_finding() {
             _ => &[Situation::Idle, Situation::Loaded],
         };
         for situation in situations_of_program.iter().copied() {
-            let found = findings(&server, program, situation);
-            println!("{:12} {situation:?}: {}", program.name, if found.is_empty() { "none" } else { &found });
+            let (found, idle) = findings(&server, program, situation);
+            let shown = if found.is_empty() { "none" } else { &found };
+            println!("{:12} {situation:?}: {idle:.1} % idle, {shown}", program.name);
             situations += 1;
             if !found.is_empty() {
                 false_ones.push(format!("{} {situation:?}: {found}", program.name));
+            }
+            let is_server = !matches!(program.requests, Requests::None);
+            let is_idle = situation == Situation::Idle && is_server && program.name != POLLS_LIKE_A_REQUEST;
+            if is_idle && idle < MIN_IDLE_PERCENT {
+                busy_ones.push(format!("{}: {idle:.1} % idle", program.name));
             }
         }
     }
     println!("{situations} situations, {} with a false finding", false_ones.len());
     assert!(false_ones.is_empty(), "{false_ones:#?}");
+    assert!(busy_ones.is_empty(), "{busy_ones:#?}");
 }
 
-/// The findings on a program in a situation, but that of the run queue, which depends on what else runs on the machine.
-fn findings(server: &Server, program: &Program, situation: Situation) -> String {
+/// The findings on a program in a situation, but that of the run queue, which depends on what else runs on the machine; and the share of
+/// wall-clock samples of idle threads, percent.
+fn findings(server: &Server, program: &Program, situation: Situation) -> (String, f64) {
     let _load = match situation {
         Situation::Idle => None,
         Situation::Loaded => Some(Load::start(program, server)),
@@ -62,14 +76,23 @@ fn findings(server: &Server, program: &Program, situation: Situation) -> String 
     let profile = sampled(server);
     assert!(profile.ledger().adds_up(), "{}: {:?}", program.name, profile.ledger());
     let findings = profile.findings().iter().filter(|finding| finding.kind != FindingKind::RunQueue);
-    findings.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    (findings.map(ToString::to_string).collect::<Vec<_>>().join("; "), idle_percent(&profile))
+}
+
+fn idle_percent(profile: &Profile) -> f64 {
+    let wall = profile.event_ids().find(|event| profile.event(*event).name == "wall").unwrap();
+    let ledger = &profile.ledger().events[wall.index()];
+    100.0 * ledger.idle as f64 / ledger.reported as f64
 }
 
 /// A profile of all processes of a server with samples of CPUs and of waits. A virtual machine compiles much in its first seconds.
 fn sampled(server: &Server) -> Profile {
-    let target = Target::Pids(server.processes());
-    let builder = Profiler::builder().target(target).children(true).wall_clock_hz(49);
-    let mut session = builder.build().unwrap().start().unwrap();
+    // A process of the server can end before the start.
+    let mut session = wait_until("a session", || {
+        let target = Target::Pids(server.processes());
+        let builder = Profiler::builder().target(target).children(true).wall_clock_hz(49);
+        builder.build().ok()?.start().ok()
+    });
     wait_until("the end of the start", || {
         let profile = session.take_profile(SAMPLED).unwrap();
         let compiles = profile.findings().iter().any(|finding| finding.kind == FindingKind::Compilation);

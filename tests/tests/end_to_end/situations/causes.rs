@@ -8,7 +8,7 @@ use std::{
 
 use profiler::{Profile, Profiler, Target, profile::FindingKind};
 use profiler_tests::{
-    DEADLINE, Workload, run_beside_others,
+    DEADLINE, Workload, file, run_beside_others,
     situations::{PROCESSES, Program, SERVICES, Sampling, Situation},
     workload_path,
 };
@@ -92,6 +92,16 @@ fn start(situation: &Situation) -> Workload {
             command
         }
         Program::Dotnet(mode) => Workload::dotnet_program_command("9.0", mode),
+        Program::Python(mode) => {
+            let mut command = Command::new("python3");
+            command.arg(file("workloads/threads.py")).args([LIFETIME, mode]);
+            command
+        }
+        Program::Java(source) => {
+            let mut command = Command::new("java");
+            command.arg(file(&format!("workloads/{source}"))).arg(LIFETIME);
+            command
+        }
     };
     Workload::run(&mut command)
 }

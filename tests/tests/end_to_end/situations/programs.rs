@@ -29,9 +29,10 @@ pub(super) enum Requests {
 const HTTP: Requests = Requests::Text("GET / HTTP/1.0\r\n\r\n");
 
 /// Programs that other tests need as well.
-pub(super) const PRESENT: [Program; 4] = [
+pub(super) const PRESENT: [Program; 5] = [
     Program { name: "node", start: node, requests: HTTP },
     Program { name: "python", start: python, requests: HTTP },
+    Program { name: "Python pool", start: python_pool, requests: HTTP },
     Program { name: "sleeper", start: sleeper, requests: Requests::None },
     Program { name: "batch job", start: batch_job, requests: Requests::None },
 ];
@@ -72,6 +73,27 @@ fn python(folder: &Path, port: u16) -> Command {
     let mut python = command("python3", &["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
     python.args(directory);
     python
+}
+
+/// Eight workers that take connections from a queue.
+fn python_pool(_folder: &Path, port: u16) -> Command {
+    let script = format!(
+        r#"import queue, socket, threading
+connections = queue.Queue()
+def work():
+    while True:
+        connection = connections.get()
+        connection.recv(1000)
+        connection.sendall(b"x" * 1000)
+        connection.close()
+for _ in range(8):
+    threading.Thread(target=work, daemon=True).start()
+listener = socket.create_server(("127.0.0.1", {port}))
+while True:
+    connections.put(listener.accept()[0])
+"#
+    );
+    command("python3", &["-c", &script])
 }
 
 fn sleeper(_folder: &Path, _port: u16) -> Command {
