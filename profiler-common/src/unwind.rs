@@ -61,6 +61,32 @@ pub enum CfaRule {
     /// Frame pointer + offset, which can be on another stack than the stack pointer: the code has switched stacks, and has kept the
     /// frame pointer.
     FramePointerOfAnyStack = 10,
+    /// The stack pointer that Go's runtime has saved for the goroutine that the thread executes, whose scheduling stack the code has
+    /// switched to ([`GoLayout`]). The return address is at its value + the offset of the [`ReturnAddressRule`]. Where the thread or
+    /// its goroutine is not known, as [`CfaRule::FramePointerOfAnyStack`] + 16.
+    ExecutedGoroutine = 11,
+    /// As [`CfaRule::ExecutedGoroutine`], for the goroutine whose address is stored at the stack pointer + offset. A goroutine that has
+    /// saved the stack pointer of its caller, and has continued or ended since, is not followed: the frame is a root.
+    StoredGoroutine = 12,
+}
+
+/// Where structures of Go's runtime have what leads back to the stack of a goroutine, bytes: `g` and `m` in `runtime/runtime2.go`, the
+/// same in Go 1.17 to 1.20 on 64-bit machines. Later versions switch stacks in functions with a frame pointer.
+pub struct GoLayout;
+
+impl GoLayout {
+    /// The register that has the address of the running `g` (`src/cmd/compile/abi-internal.md`): r14.
+    pub const G_REGISTER: u8 = 1;
+    /// `g.stack`: the lowest address of its stack, and the address behind it.
+    pub const G_STACK: u64 = 0;
+    /// `g.m`, the thread.
+    pub const G_THREAD: u64 = 0x30;
+    /// `g.sched.sp`.
+    pub const G_STACK_POINTER: u64 = 0x38;
+    /// `g.sched.bp`.
+    pub const G_FRAME_POINTER: u64 = 0x68;
+    /// `m.curg`, the goroutine that the thread executes.
+    pub const M_GOROUTINE: u64 = 0xc0;
 }
 
 /// A register of the leaf in place of a [`CfaRule`], a [`FramePointerRule`] or the kind of a [`ReturnAddressRule`]: the

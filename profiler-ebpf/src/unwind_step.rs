@@ -3,7 +3,8 @@
 use profiler_common::{
     function_edge::{EdgeKind, FunctionEdge},
     unwind::{
-        CfaRule, FramePointerRule, LeafRegister, RbxRule, ReturnAddressRule, Rule, RuleFlags, StackEndReason,
+        CfaRule, FramePointerRule, GoLayout, LeafRegister, RbxRule, ReturnAddressRule, Rule, RuleFlags,
+        StackEndReason,
     },
 };
 
@@ -41,15 +42,31 @@ pub type LeafRegisters = [u64; LeafRegister::COUNT + 1];
 pub struct CalleeFrame<'a> {
     /// Its registers.
     pub registers: Registers,
-    /// All registers where it is the leaf.
-    pub leaf: Option<&'a LeafRegisters>,
+    /// Where in its function the frame is.
+    pub position: FramePosition,
+    /// All registers of the leaf of its stack.
+    pub leaf: &'a LeafRegisters,
+}
+
+/// Where in its function a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramePosition {
+    /// At the instruction that runs.
+    Leaf,
+    /// At the instruction that a signal has interrupted.
+    Interrupted,
+    /// Behind a call instruction.
+    Call,
 }
 
 impl CalleeFrame<'_> {
     /// The value of a register of the leaf.
     #[inline(always)]
     fn leaf_register(&self, rule: u8) -> Option<u64> {
-        Some(self.leaf?[usize::from(rule & LeafRegister::POSITION)])
+        if self.position != FramePosition::Leaf {
+            return None;
+        }
+        Some(self.leaf[usize::from(rule & LeafRegister::POSITION)])
     }
 }
 
@@ -144,15 +161,68 @@ pub fn step_by_edge(edge: FunctionEdge, registers: Registers, stack: &impl Stack
 
 /// Restores the caller's registers by the unwind rule of the code.
 #[inline(always)]
-pub fn step_by_rule(rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
+pub fn step_by_rule(mut rule: Rule, mut frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
     const UNKNOWN: u8 = CfaRule::Unknown as u8;
     const SIGNAL_FRAME: u8 = CfaRule::SignalFrame as u8;
     const ROOT: u8 = CfaRule::Root as u8;
+    return_to_goroutine(&mut rule, &mut frame, stack);
     match rule.cfa {
         UNKNOWN => step_by_frame_pointer(frame.registers, stack),
         SIGNAL_FRAME => step_by_signal_frame(frame.registers, stack),
         ROOT => Step::stack_end(frame.registers, StackEndReason::Root),
         _ => step_by_row(rule, frame, stack),
+    }
+}
+
+/// Replaces a rule of code that Go's runtime executes on its scheduling stack, and the registers, by those of the call from the stack
+/// of the goroutine.
+///
+/// The goroutine has saved the frame pointer that the frame has. Another one means that the collector has moved its stack, that it
+/// has continued elsewhere, or that it has called the runtime again, from C.
+#[inline(always)]
+fn return_to_goroutine(rule: &mut Rule, frame: &mut CalleeFrame<'_>, stack: &impl StackMemory) {
+    const EXECUTED: u8 = CfaRule::ExecutedGoroutine as u8;
+    const STORED: u8 = CfaRule::StoredGoroutine as u8;
+    if rule.cfa != EXECUTED && rule.cfa != STORED {
+        return;
+    }
+    // A read that fails leaves 0, from which the next fails as well.
+    let (mut goroutine, mut saved, mut frame_pointer, mut bounds) = (0, 0, 0, [0; 2]);
+    if rule.cfa == STORED {
+        stack.read_word(add_offset(frame.registers.stack_pointer, rule.cfa_offset), &mut goroutine);
+    } else {
+        let mut thread = 0;
+        let running = frame.leaf[usize::from(GoLayout::G_REGISTER)];
+        stack.read_word(running.wrapping_add(GoLayout::G_THREAD), &mut thread);
+        stack.read_word(thread.wrapping_add(GoLayout::M_GOROUTINE), &mut goroutine);
+    }
+    let is_known = stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut bounds);
+    stack.read_word(goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut saved);
+    stack.read_word(goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut frame_pointer);
+    let [lowest, end] = bounds;
+    let is_on_its_stack = |address: u64| lowest <= address && address < end;
+    // Else the thread can execute another goroutine by now.
+    let returns = rule.return_address_offset == 0;
+    let has_moved = rule.cfa == EXECUTED && returns && !is_on_its_stack(frame.registers.frame_pointer);
+    let call = Rule { return_address_offset: -(WORD as i16), ..Rule::default() };
+    if frame.position == FramePosition::Call
+        && is_on_its_stack(saved)
+        && (frame_pointer == frame.registers.frame_pointer || has_moved)
+    {
+        frame.registers.stack_pointer = add_offset(saved, i32::from(rule.return_address_offset));
+        frame.registers.frame_pointer = frame_pointer;
+        *rule = Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: WORD as i32, ..call };
+    } else if frame.position == FramePosition::Call && rule.cfa == STORED && !returns && is_known {
+        // Its stack is in use elsewhere, or was freed.
+        rule.cfa = CfaRule::Root as u8;
+    } else {
+        *rule = Rule {
+            cfa: CfaRule::FramePointerOfAnyStack as u8,
+            cfa_offset: 2 * WORD as i32,
+            frame_pointer: FramePointerRule::AtCfa as u8,
+            frame_pointer_offset: -2 * WORD as i16,
+            ..call
+        };
     }
 }
 

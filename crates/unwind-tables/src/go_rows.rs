@@ -19,6 +19,12 @@ const WORD: u32 = 8;
 /// The saved frame pointer is below the return address (`cmd/internal/obj/x86/obj6.go`, `preprocess`).
 const FRAME_POINTER_OFFSET: i16 = 2 * RETURN_ADDRESS_OFFSET;
 
+/// Where `asmcgocall` keeps the address of the goroutine that calls C (`runtime/asm_amd64.s`).
+const ASMCGOCALL_SLOT: i32 = 48;
+
+/// The bytes of the first instruction of a function with a frame: `sub $8, %rsp` or `push %rbp`.
+const PROLOGUE_BYTES: u64 = 4;
+
 /// The rows of all functions: those of the largest programs have a few millions.
 const MAX_ROWS: usize = 4 << 20;
 
@@ -73,7 +79,7 @@ impl GoRows {
             if function.is_top_frame {
                 rows.push((function.code.start, rule_without_offsets(CfaRule::Root)));
             } else if function.writes_stack_pointer {
-                rows.push((function.code.start, by_frame_pointer()));
+                rows.push((function.code.start, rule_of_switch(function)));
             } else {
                 rows.extend(function.sizes.iter().map(|(address, size)| (*address, by_size(*size))));
             }
@@ -87,7 +93,7 @@ impl Hash for GoRows {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let functions = self.functions.iter();
         let all: Vec<_> =
-            functions.map(|f| (&f.code, f.writes_stack_pointer, f.is_top_frame, &f.sizes)).collect();
+            functions.map(|f| (&f.code, f.writes_stack_pointer, &f.name, f.is_top_frame, &f.sizes)).collect();
         KEYS.hash_one(&all).hash(state);
     }
 }
@@ -106,6 +112,31 @@ fn by_size(size: u32) -> Rule {
         return_address_offset: RETURN_ADDRESS_OFFSET,
         ..Rule::default()
     }
+}
+
+/// The rule of a function that switches stacks (`runtime/asm_amd64.s`). One that begins with a frame, as all do since Go 1.21, has a
+/// frame pointer of its own.
+fn rule_of_switch(function: &GoFrame) -> Rule {
+    let behind_prologue = function.code.start.saturating_add(PROLOGUE_BYTES);
+    let has_frame = |(address, size): &(u64, u32)| {
+        *size != 0 && (function.code.start..=behind_prologue).contains(address)
+    };
+    if function.sizes.iter().any(has_frame) {
+        return by_frame_pointer();
+    }
+    match function.name.as_deref() {
+        // `gosave_systemstack_switch` saves the stack pointer that it is called with.
+        Some("runtime.systemstack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, 0),
+        Some("runtime.asmcgocall") => by_goroutine(CfaRule::StoredGoroutine, ASMCGOCALL_SLOT, 0),
+        // These save that of their caller.
+        Some("runtime.morestack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, RETURN_ADDRESS_OFFSET),
+        Some("runtime.mcall") => by_goroutine(CfaRule::StoredGoroutine, 0, RETURN_ADDRESS_OFFSET),
+        _ => by_frame_pointer(),
+    }
+}
+
+fn by_goroutine(cfa: CfaRule, slot: i32, return_address_offset: i16) -> Rule {
+    Rule { cfa: cfa as u8, cfa_offset: slot, return_address_offset, ..Rule::default() }
 }
 
 /// The rule of a function that switches stacks, which keeps the frame pointer of its caller.

@@ -11,7 +11,10 @@ use profiler_ebpf::{
     edge_cache::ScanMode,
     note_use,
     stack_id::{hash_finish, hash_step},
-    unwind_step::{CalleeFrame, FoundBy, Registers, StackMemory, Step, step_by_frame_pointer, step_by_rule},
+    unwind_step::{
+        CalleeFrame, FoundBy, FramePosition, Registers, StackMemory, Step, step_by_frame_pointer,
+        step_by_rule,
+    },
 };
 
 use super::{
@@ -247,8 +250,12 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
 fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) -> Step {
     let registers = unwind.registers;
     let must_follow_call = rule.return_address & RuleFlags::RETURNS_BEHIND_CALL != 0;
-    let leaf = if unwind.depth == 1 { Some(&unwind.leaf) } else { None };
-    let step = step_by_rule(rule, CalleeFrame { registers, leaf }, stack);
+    let position = match (unwind.depth, unwind.lookup_offset) {
+        (1, _) => FramePosition::Leaf,
+        (_, 0) => FramePosition::Interrupted,
+        _ => FramePosition::Call,
+    };
+    let step = step_by_rule(rule, CalleeFrame { registers, position, leaf: &unwind.leaf }, stack);
     if must_follow_call && !is_confirmed::<M>(unwind, step.caller.instruction_pointer) {
         return step_by_frame_pointer(registers, stack);
     }

@@ -88,7 +88,7 @@ fn caller(
     at: Registers,
     stack: &impl StackMemory,
 ) -> Result<(Registers, FoundBy), StackEndReason> {
-    let frame = CalleeFrame { registers: at, leaf: None };
+    let frame = CalleeFrame { registers: at, position: FramePosition::Call, leaf: &LeafRegisters::default() };
     let Step { caller, found_by, end_reason } = step_by_rule(rule, frame, stack);
     end_reason.map_or(Ok((caller, found_by)), Err)
 }
@@ -138,7 +138,7 @@ fn the_cfa_is_at_rbx_where_its_value_is_known() {
 /// The step from a leaf whose registers are the words from `BASE` on, by their positions.
 fn leaf_step(rule: Rule, registers: Registers) -> Step {
     let leaf: LeafRegisters = std::array::from_fn(|position| BASE + WORD * position as u64);
-    step_by_rule(rule, CalleeFrame { registers, leaf: Some(&leaf) }, &memory(&[]))
+    step_by_rule(rule, CalleeFrame { registers, position: FramePosition::Leaf, leaf: &leaf }, &memory(&[]))
 }
 
 const fn leaf_register(position: u8) -> u8 {
@@ -259,6 +259,105 @@ fn a_cfa_that_is_not_above_the_stack_pointer_ends_the_stack() {
     assert_eq!(by_cfa(stored, at(2, 6), &memory(&[(2, BASE + 16)])), Err(StackEndReason::Backwards));
 }
 
+/// The words of a goroutine, of the thread that executes it and of the scheduling `g` of this thread.
+const GOROUTINE: u64 = BASE + 40 * WORD;
+const THREAD: u64 = BASE + 60 * WORD;
+const SCHEDULING: u64 = BASE + 100 * WORD;
+
+/// A goroutine that has saved the words 4 and 9 as its stack pointer and its frame pointer, with a stack of 20 words. Word 30 is the
+/// slot with its address on the scheduling stack.
+fn switched(changes: &[(u64, u64)]) -> Words {
+    let mut words: Vec<u64> = (0x1000..0x1080).collect();
+    let given = [
+        (GOROUTINE + GoLayout::G_STACK, BASE),
+        (GOROUTINE + GoLayout::G_STACK + WORD, BASE + 20 * WORD),
+        (GOROUTINE + GoLayout::G_STACK_POINTER, BASE + 4 * WORD),
+        (GOROUTINE + GoLayout::G_FRAME_POINTER, BASE + 9 * WORD),
+        (THREAD + GoLayout::M_GOROUTINE, GOROUTINE),
+        (SCHEDULING + GoLayout::G_THREAD, THREAD),
+        (BASE + 30 * WORD, GOROUTINE),
+    ];
+    for (address, word) in given.iter().chain(changes) {
+        words[usize::try_from((address - BASE) / WORD).unwrap()] = *word;
+    }
+    Words(words)
+}
+
+/// The return address of the caller of code on the scheduling stack, and the words of its frame pointer and its stack pointer.
+fn goroutine_call(rule: Rule, frame_pointer: u64, stack: &Words) -> Result<(u64, u64, u64), StackEndReason> {
+    goroutine_call_at(rule, FramePosition::Call, frame_pointer, stack)
+}
+
+fn goroutine_call_at(
+    rule: Rule,
+    position: FramePosition,
+    frame_pointer: u64,
+    stack: &Words,
+) -> Result<(u64, u64, u64), StackEndReason> {
+    let mut leaf = LeafRegisters::default();
+    leaf[usize::from(GoLayout::G_REGISTER)] = SCHEDULING;
+    let step =
+        step_by_rule(rule, CalleeFrame { registers: at(28, frame_pointer), position, leaf: &leaf }, stack);
+    let word = |address: u64| address.wrapping_sub(BASE) / WORD;
+    let Registers { instruction_pointer, frame_pointer, stack_pointer, .. } = step.caller;
+    step.end_reason.map_or(Ok((instruction_pointer, word(frame_pointer), word(stack_pointer))), Err)
+}
+
+fn by_goroutine(cfa: CfaRule, cfa_offset: i32, return_address_offset: i16) -> Rule {
+    Rule { cfa: cfa as u8, cfa_offset, return_address_offset, ..Rule::default() }
+}
+
+/// Of a frame pointer at word 9, and at the word 34.
+const BY_FRAME_POINTER: u64 = 0x100a;
+const BY_ANOTHER_FRAME_POINTER: u64 = 0x1023;
+
+#[test]
+fn code_on_the_scheduling_stack_returns_to_where_the_goroutine_called_it() {
+    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
+    let executed_by_caller = by_goroutine(CfaRule::ExecutedGoroutine, 0, -8);
+    let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
+    let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
+    let stack = switched(&[]);
+    assert_eq!(goroutine_call(executed, 9, &stack), Ok((0x1004, 9, 5)));
+    assert_eq!(goroutine_call(stored, 9, &stack), Ok((0x1004, 9, 5)));
+    assert_eq!(goroutine_call(executed_by_caller, 9, &stack), Ok((0x1003, 9, 4)));
+    assert_eq!(goroutine_call(stored_by_caller, 9, &stack), Ok((0x1003, 9, 4)));
+    let all = [executed, executed_by_caller, stored, stored_by_caller];
+    for position in [FramePosition::Leaf, FramePosition::Interrupted] {
+        let calls = all.map(|rule| goroutine_call_at(rule, position, 9, &stack).unwrap().0);
+        assert_eq!(calls, [BY_FRAME_POINTER; 4], "the code may not have switched stacks");
+    }
+    let unreadable = [(THREAD + GoLayout::M_GOROUTINE, 0), (SCHEDULING + GoLayout::G_THREAD, 0)];
+    for change in unreadable {
+        assert_eq!(goroutine_call(executed, 9, &switched(&[change])).unwrap().0, BY_FRAME_POINTER);
+    }
+    let without_goroutine = switched(&[(BASE + 30 * WORD, 0)]);
+    assert_eq!(goroutine_call(stored_by_caller, 9, &without_goroutine).unwrap().0, BY_FRAME_POINTER);
+}
+
+#[test]
+fn a_goroutine_that_was_moved_or_has_continued_has_another_frame_pointer() {
+    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
+    let executed_by_caller = by_goroutine(CfaRule::ExecutedGoroutine, 0, -8);
+    let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
+    let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
+    // A frame pointer outside of its stack.
+    let stack = switched(&[]);
+    assert_eq!(goroutine_call(executed, 34, &stack), Ok((0x1004, 9, 5)), "moved");
+    assert_eq!(goroutine_call(executed_by_caller, 34, &stack).unwrap().0, BY_ANOTHER_FRAME_POINTER);
+    assert_eq!(goroutine_call(stored, 34, &stack).unwrap().0, BY_ANOTHER_FRAME_POINTER);
+    assert_eq!(goroutine_call(stored_by_caller, 34, &stack), Err(StackEndReason::Root));
+    // Another one of its stack.
+    let called_again = switched(&[(GOROUTINE + GoLayout::G_FRAME_POINTER, BASE + 8 * WORD)]);
+    for rule in [executed, executed_by_caller, stored] {
+        assert_eq!(goroutine_call(rule, 9, &called_again).unwrap().0, BY_FRAME_POINTER);
+    }
+    assert_eq!(goroutine_call(stored_by_caller, 9, &called_again), Err(StackEndReason::Root));
+    let ended = switched(&[(GOROUTINE + GoLayout::G_STACK, 0), (GOROUTINE + GoLayout::G_STACK + WORD, 0)]);
+    assert_eq!(goroutine_call(stored_by_caller, 9, &ended), Err(StackEndReason::Root));
+    assert_eq!(goroutine_call(executed, 9, &ended).unwrap().0, BY_FRAME_POINTER);
+}
+
 #[test]
 fn a_return_address_of_0_ends_the_stack() {
     let stack = memory(&[(2, 0)]);
@@ -299,7 +398,9 @@ fn offsets_that_wrap_do_not_panic() {
                     ..Rule::default()
                 };
                 if let Ok((caller, FoundBy::Cfi)) = caller(rule, at, &memory(&[])) {
-                    assert!(caller.stack_pointer > stack_pointer);
+                    let can_switch =
+                        cfa >= CfaRule::FramePointerOfAnyStack as u8 && cfa <= CfaRule::StoredGoroutine as u8;
+                    assert!(can_switch || caller.stack_pointer > stack_pointer);
                 }
             }
         }

@@ -1,9 +1,12 @@
 //! Tests a stripped Go program: its function table names its frames.
 
-use std::{collections::HashSet, fs, process::Command};
+use std::{collections::HashSet, fs, process::Command, time::Duration};
 
 use profiler::profile::{Sample, StackEnd, SymbolSource, Symbolization};
-use profiler_tests::{FoldedStack, FoldedStacks, Workload, run_beside_others, sample_pid, sample_settled};
+use profiler_tests::{
+    FoldedStack, FoldedStacks, Workload, assert_share, run_beside_others, sample_pid, sample_settled, settle,
+    wait_for_samples, wait_until,
+};
 
 const SAMPLES: u64 = 1_000;
 
@@ -57,9 +60,11 @@ tests:
     input_series: [{series: 'requests{instance=\"1\"}', values: '0+1x1000000'}]
     promql_expr_test: [{expr: total, eval_time: 11d, exp_samples: []}]";
 
-/// The stack of a goroutine is memory that was used before: what is above its first frame can look like a return address.
+/// The stack of a goroutine is memory that was used before: what is above its first frame can look like a return address. Parts of
+/// the runtime execute on the stack of the thread.
 #[test]
-fn stacks_of_goroutines_end_at_their_first_frame() {
+fn stacks_of_goroutines_end_at_their_first_frame_also_from_the_stack_of_the_thread() {
+    const SWITCHED_SAMPLES: u64 = 300;
     let Some(_lock) = run_beside_others() else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rules.yml"), RULES).unwrap();
@@ -67,21 +72,35 @@ fn stacks_of_goroutines_end_at_their_first_frame() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready $$; exec promtool test rules test.yml >/dev/null 2>&1"]);
     let workload = Workload::run(shell.current_dir(folder.path()));
-    let profile = sample_settled(sample_pid(workload.pid()), 4 * SAMPLES);
-    let stacks = FoldedStacks::from_profile(&profile);
-    let of_goroutines = stacks.count(|stack| stack.has("runtime.goexit"));
-    let from_their_root =
-        stacks.count(|stack| stack.frames.first().is_some_and(|root| root == "runtime.goexit"));
-    assert!(of_goroutines * 10 > stacks.total() * 9, "{of_goroutines} of {}", stacks.total());
-    assert_eq!(from_their_root, of_goroutines, "{stacks:#?}");
-    let whole = profile.samples().iter().filter(|sample| profile.stack(sample.stack).end == StackEnd::Root);
-    let whole: u64 = whole.map(|sample| sample.value).sum();
-    assert!(whole * 1_000 >= stacks.total() * 995, "{:?}", profile.first_ledger().stacks);
-    // Parts of the runtime execute on the stack of the thread. The stack of the goroutine follows.
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    settle(&mut session);
+    let (mut stacks, mut whole) = (FoldedStacks(Vec::new()), 0);
     let switches = |stack: &FoldedStack| stack.has("runtime.systemstack") || stack.has("runtime.mcall");
-    let switched = stacks.count(|stack| switches(stack));
-    let to_the_goroutine = stacks.count(|stack| switches(stack) && stack.has("runtime.goexit"));
-    assert!(to_the_goroutine * 100 >= switched * 99, "{to_the_goroutine} of {switched}: {stacks:#?}");
+    wait_until("samples on the stack of the thread", || {
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        let has_root = |sample: &&Sample| profile.stack(sample.stack).end == StackEnd::Root;
+        whole += profile.samples().iter().filter(has_root).map(|sample| sample.value).sum::<u64>();
+        stacks.0.extend(FoldedStacks::from_profile(&profile).0);
+        (stacks.count(switches) >= SWITCHED_SAMPLES).then_some(())
+    });
+    let all = stacks.total();
+    let goroutines = stacks.clone().with("runtime.goexit");
+    let has_first_frame = |stack: &FoldedStack| stack.frames.first().is_some_and(|f| f == "runtime.goexit");
+    assert_eq!(goroutines.count(has_first_frame), goroutines.total(), "{stacks:#?}");
+    // Threads of the runtime have other roots.
+    assert_share(goroutines.total(), all, 95.0, 5.0);
+    assert_share(whole, all, 99.7, 0.3);
+    let switched = stacks.count(switches);
+    assert_share(goroutines.count(switches), switched, 99.5, 0.5);
     let of_main = |stack: &FoldedStack| stack.has("runtime.mallocgc") && stack.has("main.main");
     assert!(stacks.count(|stack| switches(stack) && of_main(stack)) > 0, "{stacks:#?}");
+    // The functions that the runtime executes there are closures of those that call it: `runtime.(*mheap).alloc.func1`.
+    let calls = |stack: &FoldedStack| {
+        let at = stack.frames.iter().position(|frame| frame == "runtime.systemstack")?;
+        let (function, _) = stack.frames.get(at + 1)?.rsplit_once(".func")?;
+        Some(stack.frames.get(at.checked_sub(1)?)? == function)
+    };
+    let known = stacks.count(|stack| calls(stack).is_some());
+    assert_share(stacks.count(|stack| calls(stack) == Some(true)), known, 99.0, 1.0);
 }

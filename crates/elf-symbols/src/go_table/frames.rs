@@ -46,6 +46,8 @@ pub struct GoFrame {
     pub code: Range<u64>,
     /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
     pub writes_stack_pointer: bool,
+    /// Its name, read only for such a function.
+    pub name: Option<String>,
     /// Whether a stack begins with it: what is above its frame is no return address.
     pub is_top_frame: bool,
     /// The bytes between the stack pointer and the return address, from an address on. The first one is the start of the code.
@@ -93,7 +95,9 @@ impl GoTable {
                 let is_one_of = |names: &[&str]| names.contains(&name.as_str());
                 (is_one_of(&SWITCHING_FUNCTIONS), is_one_of(&TOP_FUNCTIONS))
             };
-        Ok(Some(GoFrame { code, writes_stack_pointer, is_top_frame, sizes }))
+        let name =
+            if writes_stack_pointer { self.string(image, self.layout.names, record.name).ok() } else { None };
+        Ok(Some(GoFrame { code, writes_stack_pointer, name, is_top_frame, sizes }))
     }
 
     fn frame_sizes(

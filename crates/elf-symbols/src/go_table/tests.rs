@@ -140,12 +140,14 @@ fn the_sizes_of_frames_are_read_in_every_version() {
         let main = GoFrame {
             code: TEXT..TEXT + 320,
             writes_stack_pointer: false,
+            name: None,
             is_top_frame: false,
             sizes: vec![(TEXT, 0), (TEXT + 4, 40), (TEXT + 304, 0)],
         };
         let serve = GoFrame {
             code: TEXT + 320..TEXT + 352,
             writes_stack_pointer: has_flags,
+            name: has_flags.then(|| SERVE.name.to_owned()),
             is_top_frame: has_flags,
             sizes: vec![(TEXT + 320, 0)],
         };
@@ -161,6 +163,7 @@ fn older_versions_know_the_functions_that_switch_or_begin_stacks_by_name() {
         read(program(".gopclntab", go_table(GoVersion::V16, TEXT, &functions))).unwrap().unwrap();
     let mut found = Vec::new();
     let push = |frame: GoFrame| {
+        assert_eq!(frame.name.is_some(), frame.writes_stack_pointer);
         found.push((frame.writes_stack_pointer, frame.is_top_frame));
         Ok::<_, ParseError>(())
     };

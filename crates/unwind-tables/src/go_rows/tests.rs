@@ -25,7 +25,7 @@ const WORK: GoTestFunction<'_> = GoTestFunction {
     is_top_frame: false,
 };
 const SWITCH: GoTestFunction<'_> = GoTestFunction {
-    name: "runtime.systemstack",
+    name: "runtime.gogo",
     file: "/go/asm.s",
     lines: &[(1, 32)],
     inlined: &[],
@@ -41,7 +41,11 @@ const CODE_BYTES: u64 = 160;
 
 /// A program with these functions of Go from [`CODE_ADDRESS`] on, and code of another language behind them.
 fn table(version: GoVersion, eh_frame: Vec<u8>) -> UnwindTable {
-    let go = go_table(version, CODE_ADDRESS, &[WORK, SWITCH, START, EXIT]);
+    table_of(version, &[WORK, SWITCH, START, EXIT], eh_frame)
+}
+
+fn table_of(version: GoVersion, functions: &[GoTestFunction<'_>], eh_frame: Vec<u8>) -> UnwindTable {
+    let go = go_table(version, CODE_ADDRESS, functions);
     let file = TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100);
     let file = file.with(".gopclntab", SHT_PROGBITS, go).section_address(0x8000);
     let file = file.section_flags(2, object::elf::SHF_ALLOC).with(".eh_frame", SHT_PROGBITS, eh_frame);
@@ -52,6 +56,32 @@ fn table(version: GoVersion, eh_frame: Vec<u8>) -> UnwindTable {
 fn rules(table: &UnwindTable, addresses: &[u64]) -> Vec<Rule> {
     let pages: Vec<_> = table.pages().collect();
     addresses.iter().map(|address| table.find_rule(&pages, *address)).collect()
+}
+
+/// Until Go 1.20, they have no frame of their own, so that the frame pointer is that of their caller.
+#[test]
+fn functions_that_leave_the_stack_of_a_goroutine_return_to_it() {
+    let rule = |name, frame_sizes| {
+        let function = GoTestFunction { name, frame_sizes, ..SWITCH };
+        rules(&table_of(GoVersion::V18, &[function], Vec::new()), &[CODE_ADDRESS + 5])[0]
+    };
+    let without_frame = |name| {
+        let Rule { cfa, cfa_offset, return_address_offset, .. } = rule(name, &[(0, 32)]);
+        (cfa, cfa_offset, return_address_offset)
+    };
+    let executed = CfaRule::ExecutedGoroutine as u8;
+    let stored = CfaRule::StoredGoroutine as u8;
+    assert_eq!(without_frame("runtime.systemstack"), (executed, 0, 0));
+    assert_eq!(without_frame("runtime.morestack"), (executed, 0, -8));
+    assert_eq!(without_frame("runtime.mcall"), (stored, 0, -8));
+    assert_eq!(without_frame("runtime.asmcgocall"), (stored, 48, 0));
+    assert_eq!(rule("runtime.gogo", &[(0, 32)]), by_frame_pointer());
+    let pushes_goroutine = rule("runtime.mcall", &[(0, 20), (8, 8), (0, 4)]);
+    assert_eq!(pushes_goroutine, rule("runtime.mcall", &[(0, 32)]));
+    for name in ["runtime.systemstack", "runtime.morestack", "runtime.mcall", "runtime.asmcgocall"] {
+        assert_eq!(rule(name, &[(0, 1), (8, 30), (0, 1)]), by_frame_pointer(), "{name}");
+        assert_eq!(rule(name, &[(0, 4), (8, 28)]), by_frame_pointer(), "{name}");
+    }
 }
 
 #[test]
