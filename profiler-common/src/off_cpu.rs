@@ -95,8 +95,8 @@ pub struct OffCpuConfig {
     pub only_state: u32,
     /// The number of [`StackAtSwitch`]es of each CPU.
     pub copies_per_cpu: u32,
-    /// `task_struct.se.sum_exec_runtime`.
-    pub task_run_time: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The user stack of a thread at the switch away from it, to be unwound if its wait is long enough for a record.

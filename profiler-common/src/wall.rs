@@ -281,6 +281,10 @@ pub struct WallOffsets {
     pub vma_userfaultfd: u32,
     /// `task_struct.sched_info.run_delay`. 0 where `task_last_arrival` is.
     pub task_run_delay: u32,
+    /// `task_struct.se.sum_exec_runtime`.
+    pub task_run_time: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The number of a helper in the object in place of the kernel function `bpf_rdonly_cast` (`kernel/bpf/helpers.c`, from Linux

@@ -2,30 +2,22 @@
 
 mod dotnet;
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 pub use self::dotnet::DotnetNames;
+pub use crate::sampler::{DEFAULT_FREQUENCY_HZ, MAX_COUNTED_EVENTS};
 use profiler_symbolize::{EventRequest, symbol_server::Server};
 
 use crate::{
     command_user::CommandUser,
     counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
-    sampler::{OffCpu, Unwind, ebpf::check_present},
+    sampler::{EventSettings, OffCpu, Unwind, ebpf::check_present},
     session::{Session, Settings, Target, start},
 };
 
-/// The default sampling frequency: samples per second on each CPU. It avoids lock-step with timers of 100 Hz.
-pub const DEFAULT_FREQUENCY_HZ: u64 = 99;
-
 /// The default of [`Builder::max_overhead_percent`].
 pub const DEFAULT_MAX_OVERHEAD_PERCENT: f64 = 2.0;
-
-/// The most events of a profiler that are sampled at their occurrences.
-pub const MAX_COUNTED_EVENTS: usize = profiler_common::event::MAX_EVENTS;
-
-/// The kernel's limit on the sampling frequency.
-const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
 /// A profiler with checked settings, ready to start.
 ///
@@ -73,11 +65,7 @@ impl Default for Builder {
     fn default() -> Self {
         let settings = Settings {
             target: Target::Everything,
-            cpu_samples: true,
-            frequency_hz: DEFAULT_FREQUENCY_HZ,
-            wall_hz: None,
-            off_cpu: None,
-            events: Vec::new(),
+            events: EventSettings::default(),
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,
@@ -120,14 +108,14 @@ impl Builder {
 
     /// The sampling frequency: samples per second on each CPU. Default: [`DEFAULT_FREQUENCY_HZ`].
     pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
-        self.settings.frequency_hz = frequency_hz;
+        self.settings.events.frequency_hz = frequency_hz;
         self
     }
 
     /// Also samples each thread of the target at this frequency, hertz, whether it runs or waits: the event `wall`, whose
     /// samples have a [`ThreadState`](crate::profile::ThreadState). Needs a kernel with BTF.
     pub fn wall_clock_hz(mut self, frequency_hz: u64) -> Self {
-        self.settings.wall_hz = Some(frequency_hz);
+        self.settings.events.wall_hz = Some(frequency_hz);
         self
     }
 
@@ -136,7 +124,7 @@ impl Builder {
     /// [`ThreadState`](crate::profile::ThreadState). `wakers`: with the stack of the thread that ended the wait. Needs a
     /// kernel with BTF.
     pub fn off_cpu(mut self, min_block: Duration, wakers: bool) -> Self {
-        self.settings.off_cpu = Some(OffCpu { min_block, wakers, only_disk: false });
+        self.settings.events.off_cpu = Some(OffCpu { min_block, wakers, only_disk: false });
         self
     }
 
@@ -144,20 +132,21 @@ impl Builder {
     /// nanoseconds. They are the waits in the state [`Disk`](crate::profile::ThreadState::Disk), from the switch off a CPU to the
     /// wakeup. Replaces [`off_cpu`](Self::off_cpu). Needs a kernel with BTF.
     pub fn io_waits(mut self) -> Self {
-        self.settings.off_cpu = Some(OffCpu { min_block: Duration::ZERO, wakers: false, only_disk: true });
+        self.settings.events.off_cpu =
+            Some(OffCpu { min_block: Duration::ZERO, wakers: false, only_disk: true });
         self
     }
 
     /// Also samples an event at its occurrences. At most [`MAX_COUNTED_EVENTS`] can be added. Values are occurrences: what the
     /// overhead limit skips is in the value of the next sample of the CPU.
     pub fn counted_event(mut self, event: CountedEvent) -> Self {
-        self.settings.events.push(event);
+        self.settings.events.counted.push(event);
         self
     }
 
     /// Whether CPU samples are taken: the event `cpu-clock`. Default: true. Without them, another event has to be requested.
     pub fn cpu_samples(mut self, wanted: bool) -> Self {
-        self.settings.cpu_samples = wanted;
+        self.settings.events.cpu_samples = wanted;
         self
     }
 
@@ -294,14 +283,7 @@ impl Builder {
         if !is_replay(&settings) {
             settings.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
             check_target(&settings.target)?;
-            for frequency_hz in [Some(settings.frequency_hz), settings.wall_hz].into_iter().flatten() {
-                check_frequency(frequency_hz, max_frequency_hz())?;
-            }
-            let has_other_event =
-                settings.wall_hz.is_some() || settings.off_cpu.is_some() || !settings.events.is_empty();
-            if !settings.cpu_samples && !has_other_event {
-                return Err(invalid("neither CPU samples nor another event is requested"));
-            }
+            settings.events.check_sampling()?;
         }
         if !settings.kernel_stacks && !settings.user_stacks {
             return Err(invalid("without user and kernel stacks there is nothing to sample"));
@@ -333,7 +315,11 @@ impl Builder {
         if requests_events && settings.capture.is_some() {
             return Err(invalid("a capture has no runtime events"));
         }
-        check_counted_events(&settings)?;
+        settings.events.check_counted()?;
+        #[cfg(feature = "capture")]
+        if !settings.events.counted.is_empty() && settings.capture.is_some() {
+            return Err(invalid("a capture has CPU samples alone"));
+        }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
@@ -366,22 +352,6 @@ fn check_event_stream(settings: &Settings) -> Result<()> {
     } else {
         Err(invalid("a stream of runtime events is that of one process: select it (-p PID), or a command"))
     }
-}
-
-fn check_counted_events(settings: &Settings) -> Result<()> {
-    let names: HashSet<&str> = settings.events.iter().map(CountedEvent::name).collect();
-    if names.len() != settings.events.len() {
-        return Err(invalid("an event is requested twice"));
-    }
-    if settings.events.len() > MAX_COUNTED_EVENTS {
-        let message = format!("at most {MAX_COUNTED_EVENTS} events can be counted at once");
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    }
-    #[cfg(feature = "capture")]
-    if !settings.events.is_empty() && settings.capture.is_some() {
-        return Err(invalid("a capture has CPU samples alone"));
-    }
-    Ok(())
 }
 
 fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
@@ -430,26 +400,6 @@ fn check_target(target: &Target) -> Result<()> {
     }
 }
 
-fn check_frequency(frequency_hz: u64, max_hz: Option<u64>) -> Result<()> {
-    if frequency_hz == 0 {
-        return Err(invalid("the sampling frequency is 0 Hz"));
-    }
-    match max_hz {
-        Some(max) if frequency_hz > max => {
-            let message = format!(
-                "the sampling frequency of {frequency_hz} Hz exceeds the kernel's limit of {max} Hz \
-                 (kernel.perf_event_max_sample_rate)"
-            );
-            Err(Error::new(ErrorKind::InvalidInput, message))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn max_frequency_hz() -> Option<u64> {
-    std::fs::read_to_string(MAX_RATE_SYSCTL).ok()?.trim().parse().ok()
-}
-
 fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
@@ -473,7 +423,7 @@ mod tests {
     #[test]
     fn the_defaults_need_only_a_target() {
         let settings = own().build().unwrap().settings;
-        assert_eq!(settings.frequency_hz, 99);
+        assert_eq!(settings.events.frequency_hz, 99);
         assert!(settings.kernel_stacks && settings.user_stacks);
         assert!(settings.children.is_none() && !settings.inlines && !settings.lines);
         assert!(!settings.raw_names && !settings.dotnet_tiers);
@@ -501,15 +451,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frequency_above_the_limit_of_the_kernel_is_refused() {
+    fn a_frequency_and_an_overhead_limit_are_above_0() {
         assert!(refused(own().frequency_hz(0)).contains("0 Hz"));
         for percent in [0.0, -1.0, 100.5, f64::NAN] {
             assert!(refused(own().max_overhead_percent(percent)).contains("overhead limit"));
         }
-        let error = check_frequency(5_000, Some(4_000)).unwrap_err();
-        assert!(error.to_string().contains("4000 Hz"), "{error}");
-        assert!(check_frequency(4_000, Some(4_000)).is_ok());
-        assert!(check_frequency(4_000, None).is_ok());
     }
 
     #[test]

@@ -104,8 +104,10 @@ static CONFIG: Config = Config {
         vma_file: 0,
         vma_userfaultfd: 0,
         task_run_delay: 0,
+        task_run_time: 0,
+        reserved: 0,
     },
-    off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, only_state: 0, copies_per_cpu: 1, task_run_time: 0 },
+    off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, only_state: 0, copies_per_cpu: 1, reserved: 0 },
     event: EventConfig {
         occurrences_per_run: 1,
         runs_per_sample: 1,

@@ -142,7 +142,7 @@ fn end_unreported_wait(task: *mut task_struct, thread: &mut OffCpuThread, now_ns
 /// The time for which a task has run, nanoseconds, up to the last switch away from it or its last tick.
 #[inline(always)]
 pub(crate) fn run_time_ns(task: *mut task_struct) -> u64 {
-    load(task, get!(off_cpu.task_run_time))
+    load(task, get!(wall.task_run_time))
 }
 
 /// A new entry of a thread. `None` where the map is full.

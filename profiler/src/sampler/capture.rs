@@ -13,10 +13,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_profile::{EventLedger, Loss};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, KernelCounts};
+use super::{Batch, KernelCounts, TimerCounts, add_loss};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// The version of the format that is written. Newer versions are refused.
@@ -48,10 +49,64 @@ pub(crate) struct Capture {
     pub(crate) ended_ns: u64,
     /// Nanoseconds since 1970-01-01 UTC.
     pub(crate) started_unix_ns: u64,
-    pub(crate) counts: KernelCounts,
+    pub(crate) counts: RecordedCounts,
     /// Processes whose mappings were read before sampling began; all sideband events are later.
     #[serde(default)]
     pub(crate) expected: Vec<u32>,
+}
+
+/// The counters of a capture, which has ticks of CPUs alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordedCounts {
+    target_ticks: u64,
+    lost_ring_buffer: u64,
+    lost_thread_id: u64,
+    lost_children: u64,
+    run_time_ns: u64,
+    #[serde(default)]
+    skipped_ticks: u64,
+    #[serde(default)]
+    cut_stacks: u64,
+    #[serde(default)]
+    timer: TimerCounts,
+}
+
+impl RecordedCounts {
+    /// The counters of a session whose ticks have this index.
+    pub(crate) fn new(counts: &KernelCounts, ticks_index: Option<u16>) -> Self {
+        let ticks = ticks_index.and_then(|index| counts.events.get(usize::from(index)));
+        let ticks = ticks.cloned().unwrap_or_default();
+        let lost = |loss| ticks.lost.get(&loss).copied().unwrap_or_default();
+        Self {
+            target_ticks: ticks.due,
+            lost_ring_buffer: lost(Loss::RingBufferFull),
+            lost_thread_id: lost(Loss::NoThreadId),
+            lost_children: counts.lost_children,
+            run_time_ns: counts.run_time_ns,
+            skipped_ticks: ticks.skipped_ticks,
+            cut_stacks: ticks.cut_stacks,
+            timer: counts.timer,
+        }
+    }
+
+    /// The counters of a session that replays the capture.
+    pub(crate) fn counts(&self) -> KernelCounts {
+        let mut ticks = EventLedger {
+            due: self.target_ticks,
+            skipped_ticks: self.skipped_ticks,
+            cut_stacks: self.cut_stacks,
+            ..EventLedger::default()
+        };
+        add_loss(&mut ticks, Loss::RingBufferFull, self.lost_ring_buffer);
+        add_loss(&mut ticks, Loss::NoThreadId, self.lost_thread_id);
+        let Self { lost_children, run_time_ns, timer, .. } = *self;
+        KernelCounts { lost_children, run_time_ns, timer, events: vec![ticks] }
+    }
+
+    /// Samples that did not fit into the ring buffer.
+    pub(crate) fn lost_ring_buffer(&self) -> u64 {
+        self.lost_ring_buffer
+    }
 }
 
 /// The directory with the copies of files of `/proc`.
@@ -245,7 +300,7 @@ mod tests {
                 kernel_stack: None,
                 user_stack: std::num::NonZeroU64::new(9),
                 value: 1,
-                origin: Origin::Timer,
+                origin: Origin::default(),
                 waker: None,
                 system_call: None,
             }],

@@ -4,22 +4,32 @@ pub(crate) mod batch_order;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
 pub(crate) mod ebpf;
+mod plan;
 #[cfg(feature = "capture")]
 pub(crate) mod replay;
 
-use std::{borrow::Cow, fs::File, path::PathBuf, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
-use profiler_addresses::{FileOffset, RuntimeAddress};
-use profiler_common::{
-    COMM_BYTES, FrameFlags,
-    event::{EventCounts, MAX_EVENTS},
-    system_call::SystemCallAbi,
-    unwind::StackEndReason,
-};
+use profiler_addresses::RuntimeAddress;
+use profiler_common::{COMM_BYTES, FrameFlags, system_call::SystemCallAbi, unwind::StackEndReason};
 use profiler_processes::SidebandEvent;
-use profiler_profile::ThreadState;
+use profiler_profile::{EventLedger, ThreadState};
 
-use crate::{DEFAULT_MAX_OVERHEAD_PERCENT, counted_event::CountedEvent, error::Result};
+pub use self::{
+    ebpf::events::{DEFAULT_FREQUENCY_HZ, MAX_COUNTED_EVENTS},
+    plan::Unwind,
+};
+pub(crate) use self::{
+    ebpf::{
+        Counters,
+        events::{
+            ArrivedSamples, EventPlan, EventSettings, OffCpu, PlannedEvent, ProbePlace, ProbedFile,
+            WallShare, add_loss,
+        },
+    },
+    plan::{Filter, Plan},
+};
+use crate::error::Result;
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;
@@ -68,18 +78,23 @@ pub(crate) struct RawWaker {
     pub(crate) user_stack: RawStackId,
 }
 
-/// What a sample measures, and with which value.
+/// What a sample measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A tick of a CPU: its own, and those skipped since the previous sample of the CPU.
-    #[default]
-    Timer,
-    /// Ticks of passes at a thread in this state.
-    WallPass(ThreadState),
-    /// A part of a wait in this state, nanoseconds. The time of the sample is its end.
-    OffCpu(ThreadState),
-    /// Occurrences of the event with this index: its own, and those since the previous sample of the CPU.
-    Event(u16),
+pub(crate) struct Origin {
+    /// The index of its event in the plan. Ticks of CPUs are the first one where there are any.
+    pub(crate) event: u16,
+    /// The state of the thread, for an event that has states.
+    pub(crate) state: Option<ThreadState>,
+    /// Whether the value is a length of time, nanoseconds, at whose end the sample was taken. Else it is a number of occurrences
+    /// or ticks: its own, and those that were skipped before it.
+    pub(crate) is_duration: bool,
+}
+
+impl Origin {
+    /// The number of samples that the ledger counts for a value.
+    pub(crate) fn sample_count(self, value: u64) -> u64 {
+        if self.is_duration { 1 } else { value }
+    }
 }
 
 /// The value of a tick before which no other was skipped.
@@ -194,9 +209,6 @@ pub(crate) struct Batch {
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) stale_mappings: Vec<u32>,
-    /// Records of waits. Each is a sample, or two.
-    #[cfg_attr(feature = "capture", serde(skip))]
-    pub(crate) off_cpu_records: u64,
     /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
     /// Sideband records that the kernel dropped, or that could not be decoded.
@@ -224,7 +236,6 @@ impl Batch {
             may_lack_events,
             late_events,
             stale_mappings,
-            off_cpu_records,
             undecodable,
             lost_events,
         } = next;
@@ -236,66 +247,26 @@ impl Batch {
         // The numbers of a capture are any.
         self.late_events = self.late_events.saturating_add(late_events);
         self.stale_mappings.extend(stale_mappings);
-        self.off_cpu_records += off_cpu_records;
         self.undecodable = self.undecodable.saturating_add(undecodable);
         self.lost_events = self.lost_events.saturating_add(lost_events);
     }
 }
 
 /// The counters of the BPF programs since the start, summed over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KernelCounts {
-    pub(crate) target_ticks: u64,
-    pub(crate) lost_ring_buffer: u64,
-    pub(crate) lost_thread_id: u64,
     pub(crate) lost_children: u64,
     pub(crate) run_time_ns: u64,
-    /// Those of `target_ticks` that were skipped because of the overhead limit.
-    #[cfg_attr(feature = "capture", serde(default))]
-    pub(crate) skipped_ticks: u64,
-    /// Stacks that were cut because of the overhead limit.
-    #[cfg_attr(feature = "capture", serde(default))]
-    pub(crate) cut_stacks: u64,
-    #[cfg_attr(feature = "capture", serde(default))]
     pub(crate) timer: TimerCounts,
-    #[cfg_attr(feature = "capture", serde(skip))]
-    pub(crate) wall: WallCounts,
-    #[cfg_attr(feature = "capture", serde(skip))]
-    pub(crate) off_cpu: OffCpuCounts,
-    /// Of each event that is sampled at its occurrences.
-    #[cfg_attr(feature = "capture", serde(skip))]
-    pub(crate) events: [EventCounts; MAX_EVENTS],
+    /// What is due and lost of each event of the plan, by index, as the BPF programs count it.
+    pub(crate) events: Vec<EventLedger>,
 }
 
-/// The waits of off-CPU time since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OffCpuCounts {
-    /// Those that have a record, or are lost.
-    pub(crate) records: u64,
-    pub(crate) lost_ring_buffer: u64,
-    /// Those of threads that did not fit into the map of threads. They have no record.
-    pub(crate) lost_thread: u64,
-    /// Those that were shorter than the least length.
-    pub(crate) short: u64,
-    pub(crate) short_ns: u64,
-    /// The samples and losses due, as the pipeline counts them.
-    pub(crate) due: u64,
-}
-
-/// The ticks of passes since the start, and those whose samples are lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WallCounts {
-    pub(crate) ticks: u64,
-    pub(crate) lost_awake: u64,
-    pub(crate) lost_ring_buffer: u64,
-    pub(crate) lost_thread: u64,
-}
-
-impl WallCounts {
-    /// The sum of all losses.
-    pub(crate) fn lost(self) -> u64 {
-        self.lost_awake.saturating_add(self.lost_ring_buffer).saturating_add(self.lost_thread)
+#[cfg(any(test, feature = "testing"))]
+impl KernelCounts {
+    /// The counters of a session whose first event has these ticks.
+    pub(crate) fn of_ticks(due: u64) -> Self {
+        Self { events: vec![EventLedger { due, ..EventLedger::default() }], ..Self::default() }
     }
 }
 
@@ -349,133 +320,6 @@ pub(crate) trait SampleSource: Send {
 
     /// The counters of the BPF programs.
     fn counts(&mut self) -> Result<KernelCounts>;
-}
-
-/// How user stacks are unwound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Unwind {
-    /// By call frame information (`.eh_frame`); by frame pointer through code that has none.
-    #[default]
-    Auto,
-    /// By frame pointer alone (`bpf_get_stack`): wrong wherever code was built without.
-    FramePointer,
-    /// By call frame information alone: a stack ends at code that has none.
-    Dwarf,
-}
-
-/// Which tasks the BPF programs sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Filter {
-    Everything,
-    Processes(Vec<u32>),
-    Threads(Vec<u32>),
-    /// A directory of the cgroup v2 hierarchy, and everything below it.
-    CgroupV2(PathBuf),
-    /// A directory of a cgroup v1 hierarchy, and everything below it.
-    CgroupV1 {
-        directory: PathBuf,
-        /// A controller of that hierarchy: `cpu`, `memory`.
-        controller: String,
-    },
-}
-
-/// Which waits are recorded, and with what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OffCpu {
-    /// The least length of a wait.
-    pub(crate) min_block: Duration,
-    /// Whether the stack of the thread that ends a wait is captured.
-    pub(crate) wakers: bool,
-    /// Whether waits in the state [`Disk`](ThreadState::Disk) alone are recorded, up to the time at which the thread is woken.
-    pub(crate) only_disk: bool,
-}
-
-/// An event that is sampled at its occurrences.
-#[derive(Clone, Debug)]
-pub(crate) struct PlannedEvent {
-    pub(crate) event: CountedEvent,
-    /// The places of a probe.
-    pub(crate) probed: Option<ProbedFile>,
-}
-
-/// A file with the places of a probe in it.
-#[derive(Clone, Debug)]
-pub(crate) struct ProbedFile {
-    pub(crate) file: Arc<File>,
-    /// At least one.
-    pub(crate) places: Vec<ProbePlace>,
-}
-
-/// A place of a probe in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbePlace {
-    /// The instruction.
-    pub(crate) offset: FileOffset,
-    /// The 16-bit counter of the programs that watch a static probe, if it has one.
-    pub(crate) semaphore: Option<FileOffset>,
-    /// The operands of a static probe, for [`ProbeArgument`](profiler_elf_symbols::ProbeArgument), separated by spaces.
-    pub(crate) operands: String,
-}
-
-/// What to sample, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) filter: Filter,
-    /// The frequency of the timers of CPUs; 0 is no timer.
-    pub(crate) frequency_hz: u64,
-    /// The frequency at which threads that are not on a CPU are sampled, if they are.
-    pub(crate) wall_hz: Option<u64>,
-    /// How waits are recorded, if they are.
-    pub(crate) off_cpu: Option<OffCpu>,
-    /// Events that are sampled at their occurrences.
-    pub(crate) events: Vec<PlannedEvent>,
-    /// Only these CPUs; `None` is every CPU that is online, now or later.
-    pub(crate) cpus: Option<Vec<u32>>,
-    pub(crate) kernel_stacks: bool,
-    pub(crate) user_stacks: bool,
-    pub(crate) unwind: Unwind,
-    /// Whether processes forked by a target process become targets.
-    pub(crate) children: bool,
-    /// The run time of the sampling programs that is allowed on each CPU.
-    pub(crate) max_overhead_percent: f64,
-}
-
-impl Plan {
-    /// CPU samples of these tasks on all CPUs, with kernel and user stacks.
-    pub(crate) fn cpu_samples(filter: Filter, frequency_hz: u64) -> Self {
-        Self {
-            filter,
-            frequency_hz,
-            wall_hz: None,
-            off_cpu: None,
-            events: Vec::new(),
-            cpus: None,
-            kernel_stacks: true,
-            user_stacks: true,
-            unwind: Unwind::Auto,
-            children: false,
-            max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
-        }
-    }
-
-    /// Whether BPF programs read fields of tasks that wait.
-    pub(crate) fn needs_task_offsets(&self) -> bool {
-        self.wall_hz.is_some() || self.off_cpu.is_some()
-    }
-
-    /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
-    pub(crate) fn uses_unwinder(&self) -> bool {
-        self.user_stacks && self.unwind != Unwind::FramePointer
-    }
-
-    /// Whether the children of a sampled process are sampled.
-    pub(crate) fn follows_forks(&self) -> bool {
-        match self.filter {
-            Filter::Processes(_) => self.children,
-            Filter::Threads(_) => false,
-            Filter::Everything | Filter::CgroupV2(_) | Filter::CgroupV1 { .. } => true,
-        }
-    }
 }
 
 #[cfg(test)]

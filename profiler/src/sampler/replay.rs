@@ -50,10 +50,10 @@ impl SampleSource for ReplaySource {
     }
 
     fn lost(&self) -> Result<u64> {
-        Ok(self.capture.counts.lost_ring_buffer)
+        Ok(self.capture.counts.lost_ring_buffer())
     }
 
     fn counts(&mut self) -> Result<KernelCounts> {
-        Ok(self.capture.counts)
+        Ok(self.capture.counts.counts())
     }
 }

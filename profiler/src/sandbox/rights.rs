@@ -66,7 +66,7 @@ pub(super) fn of_session(settings: &Settings) -> CapabilitySet {
 fn attaches_probes_as_perf_events(settings: &Settings) -> bool {
     let is_probe =
         |source: &EventSource| matches!(source, EventSource::Probe(_) | EventSource::StaticProbe(_));
-    let has_probes = settings.events.iter().any(|event| is_probe(event.source()));
+    let has_probes = settings.events.counted.iter().any(|event| is_probe(event.source()));
     has_probes && KernelRelease::current() < FIRST_WITH_PROBE_LINKS
 }
 

@@ -1,10 +1,9 @@
 //! Fills the ledger of an interval: what was due for each event, and what was lost for which cause.
 
-use profiler_common::event::EventCounts;
 use profiler_profile::{EventLedger, Loss, MissedTick, ProfileBuilder, TimerTicks};
 
 use super::sample_events::{Counts, SampleEvents};
-use crate::sampler::{Batch, KernelCounts, TimerCounts};
+use crate::sampler::{Batch, KernelCounts, TimerCounts, add_loss};
 
 /// Losses on the user side since the last profile.
 #[derive(Debug, Default)]
@@ -27,114 +26,60 @@ impl IntervalLosses {
 }
 
 /// The counts of an interval.
-pub(super) struct Account {
-    /// The counters at its end.
-    pub(super) now: KernelCounts,
+pub(super) struct Account<'a> {
+    /// The counters at its end. What is due of events is settled.
+    pub(super) now: &'a KernelCounts,
     /// Those at its start.
-    pub(super) before: KernelCounts,
+    pub(super) before: &'a KernelCounts,
     pub(super) losses: IntervalLosses,
-    /// Skipped ticks for which no later sample stands.
-    pub(super) unrepresented_ticks: u64,
 }
 
-impl Account {
+impl Account<'_> {
     /// Fills the ledger of a profile with these events.
     pub(super) fn fill(&self, events: &SampleEvents, builder: &mut ProfileBuilder) {
-        let of_cpu_ticks = events.of_cpu_ticks();
-        if let Some(event) = of_cpu_ticks {
-            self.fill_cpu_ticks(builder.event_ledger_mut(event));
+        let none = EventLedger::default();
+        for (index, id) in events.ids().iter().enumerate() {
+            let now = self.now.events.get(index).unwrap_or(&none);
+            let before = self.before.events.get(index).unwrap_or(&none);
+            let event = builder.event_ledger_mut(*id);
+            add_since(event, now, before);
+            add_loss(event, Loss::MissingStack, self.losses.missing_stacks.get(index));
+            add_loss(event, Loss::MemoryLimit, self.losses.shed_samples.get(index));
+            if events.ticks_index() == Some(index) {
+                add_loss(event, Loss::Undecodable, self.losses.undecodable);
+            }
         }
-        if let Some((wall, on_cpu_ticks)) = events.wall() {
-            let event = builder.event_ledger_mut(wall);
-            self.fill_wall_ticks(event);
-            // Without an event of their own, the ticks of CPUs are there already.
-            event.due += if Some(wall) == of_cpu_ticks { 0 } else { on_cpu_ticks };
-        }
-        if let Some(event) = events.off_cpu() {
-            self.fill_waits(builder.event_ledger_mut(event));
-        }
-        for (index, event) in events.counted().iter().enumerate() {
-            self.fill_occurrences(index, builder.event_ledger_mut(*event));
+        for (id, share) in events.shares() {
+            let event = builder.event_ledger_mut(*id);
+            event.due = event.due.saturating_add(share.ticks());
         }
         let ledger = builder.ledger_mut();
         ledger.timer = timer_ticks(self.now.timer, self.before.timer);
         ledger.lost_process_events = self.losses.lost_events;
         ledger.late_process_events = self.losses.late_events;
-        ledger.lost_children = self.since(|counts| counts.lost_children);
-        ledger.cost.bpf_run_time_ns = self.since(|counts| counts.run_time_ns);
-    }
-
-    fn fill_cpu_ticks(&self, event: &mut EventLedger) {
-        add_losses(
-            event,
-            [
-                (Loss::OverheadLimit, self.unrepresented_ticks),
-                (Loss::RingBufferFull, self.since(|counts| counts.lost_ring_buffer)),
-                (Loss::NoThreadId, self.since(|counts| counts.lost_thread_id)),
-                (Loss::MissingStack, self.losses.missing_stacks.cpu),
-                (Loss::MemoryLimit, self.losses.shed_samples.cpu),
-                (Loss::Undecodable, self.losses.undecodable),
-            ],
-        );
-        event.skipped_ticks = self.since(|counts| counts.skipped_ticks);
-        event.cut_stacks = self.since(|counts| counts.cut_stacks);
-        event.due = self.since(|counts| counts.target_ticks);
-    }
-
-    fn fill_wall_ticks(&self, event: &mut EventLedger) {
-        add_losses(
-            event,
-            [
-                (Loss::ThreadRan, self.since(|counts| counts.wall.lost_awake)),
-                (Loss::RingBufferFull, self.since(|counts| counts.wall.lost_ring_buffer)),
-                (Loss::TooManyThreads, self.since(|counts| counts.wall.lost_thread)),
-                (Loss::MissingStack, self.losses.missing_stacks.wall),
-                (Loss::MemoryLimit, self.losses.shed_samples.wall),
-            ],
-        );
-        event.due += self.since(|counts| counts.wall.ticks);
-    }
-
-    fn fill_waits(&self, event: &mut EventLedger) {
-        add_losses(
-            event,
-            [
-                (Loss::RingBufferFull, self.since(|counts| counts.off_cpu.lost_ring_buffer)),
-                (Loss::TooManyThreads, self.since(|counts| counts.off_cpu.lost_thread)),
-                (Loss::MissingStack, self.losses.missing_stacks.off_cpu),
-                (Loss::MemoryLimit, self.losses.shed_samples.off_cpu),
-            ],
-        );
-        event.due = self.since(|counts| counts.off_cpu.due);
-        event.short_waits = self.since(|counts| counts.off_cpu.short);
-        event.short_waits_ns = self.since(|counts| counts.off_cpu.short_ns);
-    }
-
-    fn fill_occurrences(&self, index: usize, event: &mut EventLedger) {
-        let since = |count: fn(EventCounts) -> u64| self.since(|counts| count(counts.events[index]));
-        add_losses(
-            event,
-            [
-                (Loss::OverheadLimit, since(|counts| counts.skipped)),
-                (Loss::RingBufferFull, since(|counts| counts.lost_ring_buffer)),
-                (Loss::NoThreadId, since(|counts| counts.lost_thread_id)),
-                (Loss::Nested, since(|counts| counts.lost_nested)),
-                (Loss::MissingStack, self.losses.missing_stacks.events[index]),
-                (Loss::MemoryLimit, self.losses.shed_samples.events[index]),
-            ],
-        );
-        event.due = since(|counts| counts.due);
-    }
-
-    fn since(&self, count: impl Fn(&KernelCounts) -> u64) -> u64 {
-        count(&self.now).saturating_sub(count(&self.before))
+        ledger.lost_children = self.now.lost_children.saturating_sub(self.before.lost_children);
+        ledger.cost.bpf_run_time_ns = self.now.run_time_ns.saturating_sub(self.before.run_time_ns);
     }
 }
 
-/// Adds the losses that are not 0.
-fn add_losses<const N: usize>(event: &mut EventLedger, losses: [(Loss, u64); N]) {
-    for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
-        *event.lost.entry(loss).or_default() += count;
+/// Adds what was counted between two moments.
+fn add_since(event: &mut EventLedger, now: &EventLedger, before: &EventLedger) {
+    let counts: [fn(&mut EventLedger) -> &mut u64; 5] = [
+        |event| &mut event.due,
+        |event| &mut event.skipped_ticks,
+        |event| &mut event.cut_stacks,
+        |event| &mut event.short_waits,
+        |event| &mut event.short_waits_ns,
+    ];
+    let (mut now, mut before) = (now.clone(), before.clone());
+    for count in counts {
+        let added = count(&mut now).saturating_sub(*count(&mut before));
+        let sum = count(event);
+        *sum = sum.saturating_add(added);
+    }
+    for (loss, lost) in &now.lost {
+        let lost_before = before.lost.get(loss).copied().unwrap_or_default();
+        add_loss(event, *loss, lost.saturating_sub(lost_before));
     }
 }
 

@@ -18,7 +18,6 @@ use super::{
     pipeline::Pipeline,
     polling_interval::PollingInterval,
     reader::Reader,
-    sample_events::Sampled,
     start::{Settings, debug_file_directories, new_pipeline},
     target::TargetWatch,
 };
@@ -29,7 +28,8 @@ use crate::session::Adjustment;
 use crate::{
     error::Result,
     sampler::{
-        capture::{Capture, VERSION, proc_directory},
+        EventPlan,
+        capture::{Capture, RecordedCounts, VERSION, proc_directory},
         replay::ReplaySource,
     },
 };
@@ -52,10 +52,10 @@ pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Re
         pipeline.process(source.read(Duration::ZERO)?, monotonic_ns())?;
     }
     let counts = source.counts()?;
-    let ticks_before = counts.target_ticks;
+    let counts_before = counts.clone();
     let adjustment = Adjustment::default();
     let interval =
-        Interval { header, ended_ns: monotonic_ns(), ticks_before, counts, adjustment, is_last: true };
+        Interval { header, ended_ns: monotonic_ns(), counts_before, counts, adjustment, is_last: true };
     let mut profile = pipeline.finish_interval(interval, &|| true);
     profiler_findings::analyze(&mut profile);
     Ok(profile)
@@ -83,10 +83,8 @@ impl Replay {
         };
         let directories = debug_file_directories(settings)?;
         let servers = directories.servers.clone();
-        let timer_hz = recorded.frequency_hz;
-        let sampled =
-            Sampled { user_stacks: settings.user_stacks, cpu: true, timer_hz, ..Sampled::default() };
-        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, sampled);
+        let events = EventPlan::cpu_samples(recorded.frequency_hz);
+        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, events);
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
     }
@@ -102,7 +100,7 @@ pub(super) fn describe(pipeline: &Pipeline, interval: &Interval) -> Capture {
         started_ns: pipeline.started_ns(),
         ended_ns: interval.ended_ns,
         started_unix_ns: interval.header.started_unix_ns,
-        counts: interval.counts,
+        counts: RecordedCounts::new(&interval.counts, pipeline.ticks_index()),
         expected: pipeline.prefetched_pids().to_vec(),
     }
 }

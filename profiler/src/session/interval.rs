@@ -11,8 +11,8 @@ pub(super) struct Interval {
     pub(super) header: Header,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) ended_ns: u64,
-    /// The target ticks that were counted before the last batch was read.
-    pub(super) ticks_before: u64,
+    /// The counters before the last batch was read.
+    pub(super) counts_before: KernelCounts,
     /// The counters after it.
     pub(super) counts: KernelCounts,
     /// What changes at its end.

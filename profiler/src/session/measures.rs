@@ -4,16 +4,16 @@ use profiler_processes::Process;
 use profiler_profile::{Header, Profile};
 use profiler_symbolize::{CollectedEvent, ProcessEvents, Symbolizer};
 
-use super::{
-    profile_assembler::ProfileAssembler,
-    sample_events::{Counts, Sampled},
-};
+use super::{profile_assembler::ProfileAssembler, sample_events::Counts};
+use crate::sampler::EventPlan;
 
 /// The events since the last moment, without stacks.
 #[derive(Debug)]
 pub(super) struct MeasuredEvents {
-    /// The counted events of the session.
-    sampled: Sampled,
+    /// Those of the session that are measured.
+    events: EventPlan,
+    /// The indices that they have in the session.
+    indices: Vec<u16>,
     assembler: ProfileAssembler,
     /// `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
@@ -21,9 +21,9 @@ pub(super) struct MeasuredEvents {
 
 impl MeasuredEvents {
     /// No events. `started_ns` is the start, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn new(sampled: &Sampled, started_ns: u64) -> Self {
-        let sampled = Sampled { events: sampled.events.clone(), ..Sampled::default() };
-        Self { assembler: ProfileAssembler::new(&sampled, started_ns), sampled, started_ns }
+    pub(super) fn new(plan: &EventPlan, started_ns: u64) -> Self {
+        let (events, indices) = plan.measured();
+        Self { assembler: ProfileAssembler::new(&events, false, started_ns), events, indices, started_ns }
     }
 
     /// Adds runtime events without their stacks.
@@ -44,10 +44,11 @@ impl MeasuredEvents {
 
     /// The events up to a time, and a sample of each counted event with its sum in `sums`. The next moment begins.
     pub(super) fn take(&mut self, sums: &Counts, ended_ns: u64) -> Profile {
-        let next = ProfileAssembler::new(&self.sampled, ended_ns);
+        let next = ProfileAssembler::new(&self.events, false, ended_ns);
         let mut assembler = std::mem::replace(&mut self.assembler, next);
         let started_ns = std::mem::replace(&mut self.started_ns, ended_ns);
-        assembler.add_sums(&sums.events[..self.sampled.events.len()]);
+        let sums: Vec<_> = self.indices.iter().map(|index| sums.get(usize::from(*index))).collect();
+        assembler.add_sums(&sums);
         let header = Header {
             started_monotonic_ns: started_ns,
             duration_ns: ended_ns.saturating_sub(started_ns),
@@ -66,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        sampler::{Batch, Comm, KernelCounts, Origin, RawSample},
+        sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample},
         session::{Adjustment, interval::Interval, pipeline::Pipeline, test_symbolizer::symbolizer},
     };
 
@@ -88,7 +89,7 @@ mod tests {
         };
         let (pid, comm, events, omitted) = (7, "app".to_owned(), vec![event], Vec::new());
         let reported = ProcessEvents { process: key, pid, comm, events, omitted };
-        let mut measured = MeasuredEvents::new(&Sampled::default(), 100);
+        let mut measured = MeasuredEvents::new(&EventPlan::default(), 100);
         measured.add(&mut symbolizer, processes.get(key), &reported);
         let moment = measured.take(&Counts::default(), 150);
         let events = moment.runtime_events().iter().map(|event| (event.duration_ns, event.stack));
@@ -99,8 +100,9 @@ mod tests {
 
     fn finish(pipeline: &mut Pipeline) -> Profile {
         let header = Header { cpus: 2, ..Header::default() };
-        let (counts, adjustment) = (KernelCounts::default(), Adjustment::default());
-        let interval = Interval { header, ended_ns: 10, ticks_before: 0, counts, adjustment, is_last: false };
+        let (counts_before, counts) = (KernelCounts::default(), KernelCounts::default());
+        let adjustment = Adjustment::default();
+        let interval = Interval { header, ended_ns: 10, counts_before, counts, adjustment, is_last: false };
         pipeline.finish_interval(interval, &|| false)
     }
 
@@ -110,7 +112,7 @@ mod tests {
         let sample = RawSample {
             time_ns: 1,
             cpu: 0,
-            origin: Origin::Event(0),
+            origin: Origin { event: 1, ..Origin::default() },
             value,
             pid,
             tid: pid,
@@ -127,9 +129,10 @@ mod tests {
     #[test]
     fn measures_have_each_occurrence_once_and_the_profile_has_all() {
         let proc = Arc::new(ProcFs::live());
-        let events = vec!["page-faults".parse().unwrap()];
-        let sampled = Sampled { events, ..Sampled::default() };
-        let mut pipeline = Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), sampled);
+        let counted = vec![PlannedEvent { event: "page-faults".parse().unwrap(), probed: None }];
+        let events = EventSettings::default().plan(counted);
+        let mut pipeline =
+            Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), events, false);
         let measure = |pipeline: &mut Pipeline, ended_ns| {
             pipeline.begin_measures();
             let measured = pipeline.take_measures(ended_ns).unwrap();

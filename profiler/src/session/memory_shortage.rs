@@ -39,18 +39,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        sampler::{Batch, Comm, KernelCounts, Origin, RawSample},
-        session::{
-            Adjustment, interval::Interval, pipeline::Pipeline, sample_events::Sampled,
-            test_symbolizer::symbolizer,
-        },
+        sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample},
+        session::{Adjustment, interval::Interval, pipeline::Pipeline, test_symbolizer::symbolizer},
     };
 
     /// A pipeline for all processes, and its flag.
     fn pipeline() -> (Pipeline, MemoryShortage) {
         let proc = Arc::new(ProcFs::live());
-        let sampled = Sampled { cpu: true, timer_hz: 99, ..Sampled::default() };
-        let mut pipeline = Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), sampled);
+        let events = EventPlan::cpu_samples(99);
+        let mut pipeline =
+            Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), events, false);
         let shortage = MemoryShortage::default();
         pipeline.shed_samples_during(shortage.clone());
         (pipeline, shortage)
@@ -62,7 +60,7 @@ mod tests {
         let samples = times_ns.iter().map(|time_ns| RawSample {
             time_ns: *time_ns,
             cpu: 0,
-            origin: Origin::Timer,
+            origin: Origin::default(),
             value: 1,
             pid,
             tid: pid,
@@ -85,9 +83,9 @@ mod tests {
         process(&mut pipeline, &[3, 4, 5, u64::MAX]);
         shortage.set(false);
         process(&mut pipeline, &[6]);
-        let counts = KernelCounts { target_ticks: 100, ..KernelCounts::default() };
+        let (counts_before, counts) = (KernelCounts::default(), KernelCounts::of_ticks(100));
         let (header, adjustment) = (Header::default(), Adjustment::default());
-        let interval = Interval { header, ended_ns: 10, ticks_before: 0, counts, adjustment, is_last: false };
+        let interval = Interval { header, ended_ns: 10, counts_before, counts, adjustment, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
         let ledger = profile.first_ledger();
         assert_eq!((ledger.due, ledger.reported), (7, 4), "{ledger:?}");

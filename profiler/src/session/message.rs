@@ -15,8 +15,8 @@ pub(super) enum Message {
 /// The counters at the end of an interval.
 #[derive(Debug)]
 pub(super) struct IntervalCounts {
-    /// The ticks that were counted before the last batch was read.
-    pub(super) ticks_before: u64,
+    /// The counters before the last batch was read.
+    pub(super) counts_before: KernelCounts,
     /// The counters after it.
     pub(super) counts: KernelCounts,
 }

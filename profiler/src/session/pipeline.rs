@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_binary_reader::WorkBudget;
-use profiler_common::event::EventCounts;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
 use profiler_symbolize::{ProcessEvents, Symbolizer};
@@ -18,14 +17,14 @@ use super::{
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
-    sample_events::{Counts, Sampled},
+    sample_events::{Counts, Received},
     unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Capture, Recorder};
 use crate::{
     error::Result,
-    sampler::{Batch, Comm, KernelCounts, OffCpuCounts, Origin, RawSample, RawStackId, WallCounts},
+    sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId},
 };
 
 /// Polls of perf maps, jitdumps and diagnostics sockets: huge files take a tenth of the thread's time.
@@ -45,7 +44,9 @@ pub(super) struct Pipeline {
     symbolizer: Symbolizer,
     unwinding: Option<UnwindTableThread>,
     stacks: RetainedStacks,
-    sampled: Sampled,
+    events: EventPlan,
+    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
+    has_user_stacks: bool,
     assembler: ProfileAssembler,
     /// Samples of processes that were read from `/proc` later than the events that are known.
     early_samples: Vec<ReceivedSample>,
@@ -58,14 +59,10 @@ pub(super) struct Pipeline {
     unmeasured: Counts,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
-    /// All samples so far.
-    received: Counts,
-    /// The records of waits so far.
-    received_waits: u64,
+    /// So far.
+    received: Received,
     /// Samples of ids which no longer belong to the target.
     foreign: Counts,
-    /// Skipped ticks for which later samples stand.
-    represented_ticks: u64,
     #[cfg(feature = "capture")]
     recorder: Option<Recorder>,
     memory_shortage: MemoryShortage,
@@ -93,7 +90,8 @@ impl Pipeline {
         proc: Arc<ProcFs>,
         filter: ProcessFilter,
         symbolizer: Symbolizer,
-        sampled: Sampled,
+        events: EventPlan,
+        has_user_stacks: bool,
     ) -> Self {
         Self {
             processes: ProcessTable::new(proc, filter),
@@ -101,17 +99,16 @@ impl Pipeline {
             symbolizer,
             unwinding: None,
             stacks: RetainedStacks::default(),
-            assembler: ProfileAssembler::new(&sampled, 0),
-            sampled,
+            assembler: ProfileAssembler::new(&events, has_user_stacks, 0),
+            events,
+            has_user_stacks,
             early_samples: Vec::new(),
             early_events: Vec::new(),
             measured: None,
             unmeasured: Counts::default(),
             pre_exec_filter: None,
-            received: Counts::default(),
-            received_waits: 0,
+            received: Received::default(),
             foreign: Counts::default(),
-            represented_ticks: 0,
             #[cfg(feature = "capture")]
             recorder: None,
             memory_shortage: MemoryShortage::default(),
@@ -194,7 +191,13 @@ impl Pipeline {
     /// The frequency of the timers of CPUs, hertz.
     #[cfg(feature = "capture")]
     pub(super) fn frequency_hz(&self) -> u64 {
-        self.sampled.timer_hz
+        self.events.timer_hz
+    }
+
+    /// The index of the event whose samples are the ticks of CPUs.
+    #[cfg(feature = "capture")]
+    pub(super) fn ticks_index(&self) -> Option<u16> {
+        self.events.ticks_index()
     }
 
     /// Ignores samples of this process until its first exec.
@@ -202,59 +205,20 @@ impl Pipeline {
         self.pre_exec_filter = Some(PreExecFilter::new(pid));
     }
 
-    /// The kernel's counters, without the ticks that did not hit the target, and while sampling goes on without those
-    /// whose samples are still on their way.
-    fn target_counts(&self, interval: &Interval) -> KernelCounts {
-        let counts = interval.counts;
-        let kernel_ticks = if interval.is_last {
-            counts.target_ticks
-        } else {
-            let lost = counts.lost_ring_buffer.saturating_add(counts.lost_thread_id);
-            let received = self.received.cpu.saturating_add(lost);
-            let skipped = counts.skipped_ticks.saturating_sub(self.represented_ticks);
-            // A CPU can be between the count of a tick and its record.
-            let on_their_way = u64::from(interval.header.cpus).saturating_add(skipped);
-            let least = interval.ticks_before.saturating_sub(on_their_way);
-            received.max(least).min(counts.target_ticks)
+    /// The kernel's counters. What is due of events is without samples of processes that are not targets, and while sampling
+    /// goes on without samples that are still on their way.
+    fn settled_counts(&self, interval: &Interval) -> KernelCounts {
+        let removed = self.pre_exec_filter.as_ref().map(PreExecFilter::removed);
+        let arrived = |event| ArrivedSamples {
+            samples: self.received.samples.get(event),
+            records: self.received.records.get(event),
+            foreign: self.foreign.get(event) + removed.map_or(0, |removed| removed.get(event)),
+            due_before: interval.counts_before.events.get(event).map_or(0, |event| event.due),
+            cpus: interval.header.cpus,
+            is_last: interval.is_last,
         };
-        let removed = self.pre_exec_filter.as_ref().map(PreExecFilter::removed).unwrap_or_default();
-        let target_ticks = kernel_ticks.saturating_sub(removed.cpu + self.foreign.cpu);
-        // Ticks of threads that still wait have no record before the end.
-        let received = self.received.wall.saturating_add(counts.wall.lost());
-        let wall_ticks = if interval.is_last { counts.wall.ticks } else { received.min(counts.wall.ticks) };
-        let wall_ticks = wall_ticks.saturating_sub(removed.wall + self.foreign.wall);
-        let wall = WallCounts { ticks: wall_ticks, ..counts.wall };
-        let gone = removed.off_cpu + self.foreign.off_cpu;
-        let off_cpu = OffCpuCounts { due: self.waits_due(interval).saturating_sub(gone), ..counts.off_cpu };
-        let events = std::array::from_fn(|index| {
-            let gone = removed.events[index] + self.foreign.events[index];
-            Self::occurrences(counts.events[index], self.received.events[index], gone, interval.is_last)
-        });
-        KernelCounts { target_ticks, wall, off_cpu, events, ..counts }
-    }
-
-    /// The occurrences of an event that samples and losses account for. Before the end, samples are on their way, and those
-    /// that were skipped will be in the next sample of their CPU.
-    fn occurrences(counts: EventCounts, received: u64, gone: u64, is_last: bool) -> EventCounts {
-        let lost = counts.lost_ring_buffer + counts.lost_thread_id + counts.lost_nested;
-        let (due, skipped) = if is_last {
-            (counts.due, counts.skipped)
-        } else {
-            (counts.due.min(received.saturating_add(lost)), 0)
-        };
-        EventCounts { due: due.saturating_sub(gone), skipped, ..counts }
-    }
-
-    /// The samples and losses of waits that have ended, and of those that were read while they last.
-    fn waits_due(&self, interval: &Interval) -> u64 {
-        let counts = interval.counts.off_cpu;
-        // Before the end, records are on their way.
-        let missing = if interval.is_last {
-            counts.records.saturating_sub(counts.lost_ring_buffer).saturating_sub(self.received_waits)
-        } else {
-            0
-        };
-        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread
+        let events = self.events.settle(&interval.counts.events, arrived);
+        KernelCounts { events, ..interval.counts }
     }
 
     /// The budget of reading symbols.
@@ -266,7 +230,7 @@ impl Pipeline {
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
         self.session_started_ns = started_ns;
-        self.assembler = ProfileAssembler::new(&self.sampled, started_ns);
+        self.assembler = ProfileAssembler::new(&self.events, self.has_user_stacks, started_ns);
     }
 
     /// Bounds the memory of stacks: evicted ones are sent again.
@@ -285,12 +249,10 @@ impl Pipeline {
     /// # Errors
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        let counts = Counts::of(&batch.samples);
-        let of_cpus = batch.samples.iter().filter(|sample| sample.origin == Origin::Timer).count() as u64;
-        self.received.add_all(counts);
-        self.received.add_all(Counts { cpu: batch.undecodable, ..Counts::default() });
-        self.received_waits += batch.off_cpu_records;
-        self.represented_ticks += counts.cpu.saturating_sub(of_cpus);
+        self.received.add(&batch.samples);
+        if let Some(ticks) = self.events.ticks_index() {
+            self.received.add_undecodable(ticks, batch.undecodable);
+        }
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
         }
@@ -353,7 +315,7 @@ impl Pipeline {
             }
             self.jit_poll.end(now_ns, begin.elapsed());
         }
-        if self.sampled.has_waits() {
+        if self.events.waits().is_some() {
             self.read_lock_owners(now_ns);
         }
         Ok(())
@@ -404,17 +366,15 @@ impl Pipeline {
         let lost = self.add_deferred(&interval, may_wait);
         self.receive_runtime_events(interval.ended_ns, interval.is_last);
         self.add_runtime_events();
-        self.losses.missing_stacks.add_all(lost);
-        let counts = self.target_counts(&interval);
-        self.sampled.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.sampled.timer_hz);
-        let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
+        self.losses.missing_stacks.add_all(&lost);
+        let counts = self.settled_counts(&interval);
+        self.events.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.events.timer_hz);
+        let next = ProfileAssembler::new(&self.events, self.has_user_stacks, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
         let (mut builder, events) = assembler.finish(|key| self.processes.get(key));
-        let unrepresented_ticks =
-            if interval.is_last { counts.skipped_ticks.saturating_sub(self.represented_ticks) } else { 0 };
-        let account = Account { now: counts, before: self.accounted, losses, unrepresented_ticks };
+        let account = Account { now: &counts, before: &self.accounted, losses };
         account.fill(&events, &mut builder);
         let ledger = builder.ledger_mut();
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
@@ -454,14 +414,14 @@ impl Pipeline {
         }
         let mut lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
         symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
-        lost.add_all(self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
+        lost.add_all(&self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
         lost
     }
 
     /// Has the next measures contain runtime events.
     pub(super) fn begin_measures(&mut self) {
-        let (sampled, started_ns) = (&self.sampled, self.interval_started_ns);
-        self.measured.get_or_insert_with(|| MeasuredEvents::new(sampled, started_ns));
+        let (events, started_ns) = (&self.events, self.interval_started_ns);
+        self.measured.get_or_insert_with(|| MeasuredEvents::new(events, started_ns));
     }
 
     /// The runtime events and the sums of counted events since the last call; `None` before
@@ -536,6 +496,8 @@ impl Pipeline {
 
 #[cfg(test)]
 mod tests {
+    use profiler_profile::{EventLedger, Loss};
+
     use super::*;
     use crate::{
         sampler::TimerCounts,
@@ -548,16 +510,17 @@ mod tests {
             Arc::clone(&proc),
             ProcessFilter::All,
             symbolizer(proc),
-            Sampled { cpu: true, ..Sampled::default() },
+            EventPlan::cpu_samples(0),
+            false,
         )
     }
 
     /// The ticks and the sum of samples and losses of a profile during sampling, with these counts of ticks.
     fn ticks(pipeline: &mut Pipeline, [ticks_before, target_ticks]: [u64; 2]) -> (u64, u64) {
         let header = Header { cpus: 2, ..Header::default() };
-        let counts = KernelCounts { target_ticks, ..KernelCounts::default() };
+        let [counts_before, counts] = [ticks_before, target_ticks].map(KernelCounts::of_ticks);
         let adjustment = Adjustment::default();
-        let interval = Interval { header, ended_ns: 1, ticks_before, counts, adjustment, is_last: false };
+        let interval = Interval { header, ended_ns: 1, counts_before, counts, adjustment, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
         let ledger = profile.first_ledger();
         (ledger.due, ledger.reported + ledger.lost_total())
@@ -580,19 +543,18 @@ mod tests {
             pipeline.process(batch, 0).unwrap();
         }
         let timer = TimerCounts { due: u64::MAX, cpu_online: u64::MAX, ..TimerCounts::default() };
-        let counts = KernelCounts {
-            target_ticks: u64::MAX,
-            lost_ring_buffer: u64::MAX,
-            lost_thread_id: u64::MAX,
+        let ticks = EventLedger {
+            due: u64::MAX,
+            lost: [(Loss::RingBufferFull, u64::MAX), (Loss::NoThreadId, u64::MAX)].into(),
             skipped_ticks: u64::MAX,
-            timer,
-            ..KernelCounts::default()
+            ..EventLedger::default()
         };
+        let counts = KernelCounts { events: vec![ticks], timer, ..KernelCounts::default() };
         for is_last in [false, true] {
             let header = Header { cpus: u32::MAX, ..Header::default() };
             let adjustment = Adjustment::default();
-            let interval =
-                Interval { header, ended_ns: 1, ticks_before: u64::MAX, counts, adjustment, is_last };
+            let (counts_before, counts) = (counts.clone(), counts.clone());
+            let interval = Interval { header, ended_ns: 1, counts_before, counts, adjustment, is_last };
             let profile = pipeline.finish_interval(interval, &|| false);
             assert_eq!(profile.ledger().lost_process_events, if is_last { 0 } else { u64::MAX });
         }

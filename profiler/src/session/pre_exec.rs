@@ -21,8 +21,8 @@ impl PreExecFilter {
     }
 
     /// The samples removed so far.
-    pub(super) fn removed(&self) -> Counts {
-        self.removed
+    pub(super) fn removed(&self) -> &Counts {
+        &self.removed
     }
 
     /// Removes the samples before the exec from a batch.
@@ -61,7 +61,7 @@ mod tests {
             kernel_stack,
             user_stack,
             value: 1,
-            origin: Origin::Timer,
+            origin: Origin::default(),
             waker: None,
             system_call: None,
         }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(remaining(&mut filter, batch), [(7, 10), (7, 11)]);
         let second = Batch { events: vec![exec(7, 20)], samples: vec![sample(7, 15)], ..Batch::default() };
         assert_eq!(remaining(&mut filter, second), [(7, 15)], "the command may execute another program");
-        assert_eq!(filter.removed().cpu, 2);
+        assert_eq!(filter.removed().get(0), 2);
     }
 
     #[test]
@@ -95,6 +95,6 @@ mod tests {
         let mut filter = PreExecFilter::new(7);
         let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
         assert_eq!(remaining(&mut filter, batch), [(7, 5)]);
-        assert_eq!(filter.removed(), Counts::default());
+        assert_eq!(filter.removed(), &Counts::default());
     }
 }

@@ -34,8 +34,10 @@ use self::{
     tail_calls::Callee,
     wakers::DeferredWake,
 };
-use super::sample_events::{SampleEvents, Sampled};
-use crate::sampler::{CalledSystemCall, Comm, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId};
+use super::sample_events::SampleEvents;
+use crate::sampler::{
+    CalledSystemCall, Comm, EventPlan, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId,
+};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
 const MAX_DEFERRED_SAMPLES: usize = 3 << 20;
@@ -110,10 +112,10 @@ enum CachedStack {
 
 impl ProfileAssembler {
     /// An assembler of a profile that starts at this time, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn new(sampled: &Sampled, started_ns: u64) -> Self {
+    pub(super) fn new(plan: &EventPlan, has_user_stacks: bool, started_ns: u64) -> Self {
         let mut builder = ProfileBuilder::default();
-        let events = SampleEvents::new(sampled, &mut builder);
-        Self { has_user_stacks: sampled.user_stacks, started_ns, builder, events, ..Self::default() }
+        let events = SampleEvents::new(plan, &mut builder);
+        Self { has_user_stacks, started_ns, builder, events, ..Self::default() }
     }
 
     /// Adds a sample, or defers it to the end of the interval because symbols of its stack may still arrive.
@@ -172,7 +174,7 @@ impl ProfileAssembler {
     fn push(&mut self, origin: Origin, measured: Measured) {
         let Measured { time_ns, cpu, thread, stack, value } = measured;
         // The time of a wait is its start.
-        let wait_ns = if matches!(origin, Origin::OffCpu(_)) { value } else { 0 };
+        let wait_ns = if origin.is_duration { value } else { 0 };
         let time_ns = time_ns.saturating_sub(wait_ns).saturating_sub(self.started_ns);
         let sample = Sample { time_ns, cpu, thread, stack, event: EventId::FIRST, state: None, value };
         self.events.add(&mut self.builder, origin, sample);
@@ -470,8 +472,7 @@ mod tests {
 
     /// The end of a stack whose outermost frame is a function of this name.
     fn end(has_user_stacks: bool, stacks: &SampleStacks, kind: FrameKind, name: &str) -> StackEnd {
-        let sampled = Sampled { user_stacks: has_user_stacks, ..Sampled::default() };
-        let mut assembler = ProfileAssembler::new(&sampled, 0);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), has_user_stacks, 0);
         let name = assembler.builder.string(name);
         let (address, symbolization) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, symbolization };
@@ -526,7 +527,7 @@ mod tests {
         assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
-        assert_eq!(ProfileAssembler::new(&Sampled::default(), 0).stack_end(stacks, None), StackEnd::Empty);
+        assert_eq!(ProfileAssembler::default().stack_end(stacks, None), StackEnd::Empty);
     }
 
     /// The number of resolved frames of a stack of this process, and why it was cut.

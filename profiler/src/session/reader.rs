@@ -69,13 +69,13 @@ impl Reader {
             if is_last {
                 self.source.stop()?;
             }
-            let mut ticks_before = None;
+            let mut counts_before = None;
             if let Some(request) = request.as_ref().filter(|request| request.parts.has_profile()) {
                 self.source.end_interval();
                 if let Some(frequency_hz) = request.adjustment.frequency_hz {
                     self.source.set_frequency_hz(frequency_hz)?;
                 }
-                ticks_before = Some(self.source.counts()?.target_ticks);
+                counts_before = Some(self.source.counts()?);
             }
             let ended_ns = monotonic_ns();
             let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
@@ -86,9 +86,9 @@ impl Reader {
             }
             let Some(request) = request else { continue };
             queue.flush();
-            let counts = match ticks_before {
-                Some(ticks_before) => {
-                    Some(Box::new(IntervalCounts { ticks_before, counts: self.source.counts()? }))
+            let counts = match counts_before {
+                Some(counts_before) => {
+                    Some(Box::new(IntervalCounts { counts_before, counts: self.source.counts()? }))
                 }
                 None => None,
             };

@@ -31,7 +31,6 @@ use super::{
     polling_interval::PollingInterval,
     probe_places,
     reader::Reader,
-    sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,
     wait_partners,
@@ -43,10 +42,9 @@ use crate::sandbox;
 use crate::{
     builder::DotnetNames,
     command_user::CommandUser,
-    counted_event::CountedEvent,
     error::{Error, ErrorKind, Operation, Result},
     sampler::{
-        OffCpu, Plan, SampleSource, Unwind,
+        EventPlan, EventSettings, Plan, SampleSource, Unwind,
         ebpf::{EbpfSource, raise_locked_memory_limit},
     },
     sys::kernel_names::KernelNames,
@@ -60,12 +58,7 @@ pub(super) const MAX_QUEUED_BATCHES: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
-    pub(crate) cpu_samples: bool,
-    /// Of CPU samples.
-    pub(crate) frequency_hz: u64,
-    pub(crate) wall_hz: Option<u64>,
-    pub(crate) off_cpu: Option<OffCpu>,
-    pub(crate) events: Vec<CountedEvent>,
+    pub(crate) events: EventSettings,
     pub(crate) max_overhead_percent: f64,
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -118,11 +111,6 @@ impl Settings {
         }
     }
 
-    /// The frequency of the timers of CPUs, hertz; 0 where no event needs them.
-    pub(super) fn timer_hz(&self) -> u64 {
-        if self.cpu_samples { self.frequency_hz } else { self.wall_hz.unwrap_or(0) }
-    }
-
     /// Whether processes that a target process forks are targets.
     pub(super) fn follows_children(&self) -> bool {
         self.children.unwrap_or(self.is_command())
@@ -162,12 +150,10 @@ fn sample(settings: &Settings) -> Result<Session> {
     let found = target::find(settings, &proc)?;
     let FoundTarget { filter, mut process_filter, watch, children, mut initial_pids, description, command } =
         found;
+    let counted = probe_places::plan(&settings.events.counted, &proc, initial_pids.first().copied())?;
     let mut plan = Plan {
         filter,
-        frequency_hz: settings.timer_hz(),
-        wall_hz: settings.wall_hz,
-        off_cpu: settings.off_cpu,
-        events: probe_places::plan(&settings.events, &proc, initial_pids.first().copied())?,
+        events: settings.events.plan(counted),
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
@@ -194,8 +180,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
     let debug_directories = Arc::clone(&directories);
-    let sampled = Sampled { wall_hz: plan.wall_hz, off_cpu: plan.off_cpu, ..sampled(settings) };
-    let mut pipeline = new_pipeline(settings, proc, process_filter, directories, sampled);
+    let mut pipeline = new_pipeline(settings, proc, process_filter, directories, plan.events.clone());
     #[cfg(feature = "capture")]
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
@@ -248,7 +233,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let symbol_budget = servers.is_none().then(|| pipeline.symbol_budget());
     let mut session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
     session.symbol_budget = symbol_budget;
-    session.max_frequency_hz = settings.cpu_samples.then_some(settings.frequency_hz);
+    session.max_frequency_hz = settings.events.cpu_samples.then_some(settings.events.frequency_hz);
     session.selected_cpus = settings.cpus.clone().unwrap_or_default();
     #[cfg(feature = "sandbox")]
     if settings.sandbox {
@@ -280,28 +265,16 @@ fn load(plan: &mut Plan, settings: &Settings, shared: &Shared) -> Result<EbpfSou
 /// Plans without what a kernel may not support, and the warning for each. Samples remain in all of them.
 fn reduced_plans(plan: &Plan, settings: &Settings) -> Vec<(Plan, &'static str)> {
     const NO_CHILDREN: &str = "only the command is sampled, not its descendants";
-    const NO_WALL: &str = "threads that wait are not sampled (--wall)";
-    const NO_OFF_CPU: &str = "off-CPU time is not measured (--off-cpu, --io)";
-    const NO_WAITS: &str = "threads that wait are not sampled (--wall, --off-cpu)";
     const NO_CHILDREN_NO_WAITS: &str =
         "the descendants of the command and threads that wait are not sampled (--wall, --off-cpu)";
-    let without_children = |plan: &Plan| Plan { children: false, ..plan.clone() };
-    let mut plans = Vec::new();
-    let is_alone = !settings.is_command() || !plan.children;
-    if !is_alone {
-        plans.push((without_children(plan), NO_CHILDREN));
-    }
-    // Without CPU samples, nothing would remain.
-    if settings.cpu_samples {
-        let without_wall = Plan { wall_hz: None, ..plan.clone() };
-        let without_off_cpu = Plan { off_cpu: None, ..plan.clone() };
-        let without_both = Plan { wall_hz: None, ..without_off_cpu.clone() };
-        plans.extend(plan.wall_hz.map(|_| (without_wall, NO_WALL)));
-        plans.extend(plan.off_cpu.map(|_| (without_off_cpu, NO_OFF_CPU)));
-        plans.extend(plan.wall_hz.and(plan.off_cpu).map(|_| (without_both.clone(), NO_WAITS)));
-        if !is_alone && (plan.wall_hz.is_some() || plan.off_cpu.is_some()) {
-            plans.push((without_children(&without_both), NO_CHILDREN_NO_WAITS));
-        }
+    let reduced = plan.events.reduced().into_iter();
+    let mut plans: Vec<_> =
+        reduced.map(|(events, warning)| (Plan { events, ..plan.clone() }, warning)).collect();
+    if settings.is_command() && plan.children {
+        let without_children = |plan: &Plan| Plan { children: false, ..plan.clone() };
+        let without_both = plans.last().map(|(plan, _)| (without_children(plan), NO_CHILDREN_NO_WAITS));
+        plans.insert(0, (without_children(plan), NO_CHILDREN));
+        plans.extend(without_both);
     }
     plans
 }
@@ -323,24 +296,12 @@ fn exec_error(command: &str, user: Option<&str>, error: io::Error) -> Error {
     Error::with_source(kind, format!("failed to execute `{command}`{user}"), error)
 }
 
-/// What a session with these settings samples.
-pub(super) fn sampled(settings: &Settings) -> Sampled {
-    Sampled {
-        user_stacks: settings.user_stacks,
-        cpu: settings.cpu_samples,
-        timer_hz: settings.timer_hz(),
-        wall_hz: settings.wall_hz,
-        off_cpu: settings.off_cpu,
-        events: settings.events.clone(),
-    }
-}
-
 pub(super) fn new_pipeline(
     settings: &Settings,
     proc: Arc<ProcFs>,
     filter: ProcessFilter,
     directories: Arc<DebugDirectories>,
-    sampled: Sampled,
+    events: EventPlan,
 ) -> Pipeline {
     let options =
         NativeOptions { inlines: settings.inlines, lines: settings.lines, raw_names: settings.raw_names };
@@ -354,7 +315,7 @@ pub(super) fn new_pipeline(
         compilations: settings.dotnet_compilations,
     });
     symbolizer.set_event_request(settings.runtime_events.clone());
-    Pipeline::new(proc, filter, symbolizer, sampled)
+    Pipeline::new(proc, filter, symbolizer, events, settings.user_stacks)
 }
 
 /// The directories that are searched for debug files, besides the root directory of the target.
@@ -468,8 +429,8 @@ fn reply_to(
         pipeline.begin_measures();
     }
     let interval = counts.map(|counts| {
-        let IntervalCounts { ticks_before, counts } = *counts;
-        Interval { header, ended_ns, ticks_before, counts, adjustment, is_last }
+        let IntervalCounts { counts_before, counts } = *counts;
+        Interval { header, ended_ns, counts_before, counts, adjustment, is_last }
     });
     #[cfg(feature = "capture")]
     let capture = interval.as_ref().filter(|_| is_last).map(|interval| capture::describe(pipeline, interval));
@@ -534,25 +495,6 @@ mod tests {
         let error = exec_error("./README.md", Some("me"), io::ErrorKind::PermissionDenied.into());
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.to_string().ends_with("README.md` as the user `me`"), "{error}");
-    }
-
-    #[test]
-    fn what_a_kernel_does_not_support_is_left_out_where_samples_remain() {
-        let reduced = |builder: crate::Builder| -> Vec<(bool, bool)> {
-            let settings = builder.target(Target::Pid(1)).build().unwrap().settings;
-            let plan = Plan {
-                wall_hz: settings.wall_hz,
-                off_cpu: settings.off_cpu,
-                ..Plan::cpu_samples(crate::sampler::Filter::Everything, settings.timer_hz())
-            };
-            let plans = reduced_plans(&plan, &settings);
-            plans.iter().map(|(plan, _)| (plan.wall_hz.is_some(), plan.off_cpu.is_some())).collect()
-        };
-        let waits = || Profiler::builder().wall_clock_hz(49).off_cpu(std::time::Duration::ZERO, false);
-        let expected = [(false, true), (true, false), (false, false)];
-        assert_eq!(reduced(waits()), expected);
-        assert_eq!(reduced(waits().cpu_samples(false)), []);
-        assert_eq!(reduced(Profiler::builder()), []);
     }
 
     #[test]

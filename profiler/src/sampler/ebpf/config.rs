@@ -10,15 +10,15 @@ use std::{
 use profiler_common::{
     Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, ReturnProbeOffsets, TargetFilter,
     UserRegistersSource, VmaSearch,
-    off_cpu::OffCpuConfig,
-    wall::{LINKED_WORDS, STATE_WORDS, WaitState, WallOffsets},
+    wall::{LINKED_WORDS, STATE_WORDS, WallOffsets},
 };
 
 use super::{
     btf::Btf,
-    kernel_types::{KernelTypes, OFF_CPU, WAITING_THREADS},
+    kernel_types::KernelTypes,
     map_sizes::MapSizes,
     object::{Helper, has_helper},
+    programs::EventContext,
     read_number,
 };
 use crate::{
@@ -37,8 +37,9 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
 
 /// Computes the constants for a plan on this machine.
-pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Result<Config> {
+pub(super) fn configure(plan: &Plan, sizes: &MapSizes, context: &EventContext<'_>) -> Result<Config> {
     const PATH: &str = "/proc/self/ns/pid";
+    let types = context.types;
     let namespace = fs::metadata(PATH).map_err(|error| {
         Error::from_io(Operation::ReadProcess, format!("failed to inspect `{PATH}`"), error)
     })?;
@@ -64,7 +65,8 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
     let unwinds = plan.uses_unwinder();
     let registers_by_offset = unwinds && !has_helper(Helper::TaskPtRegs);
     let searches_vmas = unwinds && has_helper(Helper::Loop);
-    let needs_btf = !initial || plan.children || hierarchy.is_some() || unwinds || plan.needs_task_offsets();
+    let needs_btf =
+        !initial || plan.children || hierarchy.is_some() || unwinds || plan.events.waits().is_some();
     let btf = if needs_btf { types.btf() } else { None };
     if unwinds {
         config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
@@ -91,21 +93,10 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes, types: &KernelTypes) -> Re
     } else if plan.children {
         types.required_for("children can only be followed")?;
     }
-    if plan.needs_task_offsets() {
-        let what = if plan.wall_hz.is_some() { WAITING_THREADS } else { OFF_CPU };
-        fill_wall_offsets(&mut config, types.required_for(what)?, &plan.filter)?;
+    if let Some(waits) = plan.events.waits() {
+        fill_wall_offsets(&mut config, types.required_for(waits.need)?, &plan.filter)?;
     }
-    if let Some(off_cpu) = &plan.off_cpu {
-        let btf = types.required_for(OFF_CPU)?;
-        config.off_cpu = OffCpuConfig {
-            min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
-            wakers: off_cpu.wakers.into(),
-            only_state: if off_cpu.only_disk { WaitState::Disk as u32 } else { 0 },
-            copies_per_cpu: sizes.stack_copies_per_cpu,
-            task_run_time: member(btf, "task_struct", "se")?
-                + member(btf, "sched_entity", "sum_exec_runtime")?,
-        };
-    }
+    plan.events.kinds.iter().for_each(|kind| kind.configure(&mut config, context));
     if let Some((directory, controller)) = hierarchy {
         let btf = types.required_for("a cgroup v1 directory can only be sampled")?;
         config.cgroup_id = cgroup_id(directory)?;
@@ -265,6 +256,7 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         task_cpu: cpu.or_else(|_| task("cpu"))?,
         task_last_arrival,
         task_run_delay,
+        task_run_time: task("se")? + member(btf, "sched_entity", "sum_exec_runtime")?,
         vma_end: member(btf, "vm_area_struct", "vm_end")?,
         vma_file: member(btf, "vm_area_struct", "vm_file")?,
         vma_userfaultfd: btf.member("vm_area_struct", "vm_userfaultfd_ctx").unwrap_or_default(),
@@ -365,8 +357,10 @@ mod tests {
     fn the_plan_sets_the_constants() {
         let configure = |plan: &Plan| {
             let types = KernelTypes::default();
-            let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 }, &types);
-            configure(plan, sizes, &types).unwrap()
+            let context =
+                EventContext { types: &types, possible_cpus: 2, uses_unwinder: plan.uses_unwinder() };
+            let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 }, &context);
+            configure(plan, &sizes, &context).unwrap()
         };
         let config = configure(&plan(Filter::Processes(vec![1]), false));
         assert_eq!(config.filter, TargetFilter::Processes as u32);

@@ -10,7 +10,7 @@ use std::{
 
 use profiler_common::{
     Config,
-    event::{EventConfig, EventCounts, MAX_EVENTS},
+    event::{EventConfig, EventCounts},
     names,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -18,13 +18,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     event_fields::EventFields,
     kernel_types::KernelTypes,
-    object::{Helper, broken, clone_fd, create_map, has_helper, load_program, map, object_bytes, relocate},
+    object::{broken, clone_fd, create_map, load_program, map, object_bytes, relocate},
+    programs::ProgramLoader,
     system_call_entries::SystemCallEntries,
 };
 use crate::{
     counted_event::{CountedEvent, EventSource},
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Plan, PlannedEvent, ProbePlace, ProbedFile},
+    sampler::{PlannedEvent, ProbePlace, ProbedFile},
     sys::{
         bpf::{self, ProgramType},
         bpf_link::{self, UprobePlace, Uprobes},
@@ -36,13 +37,13 @@ use crate::{
 const MAX_PROGRAMS_OF_EVENT: usize = 32;
 
 /// The loaded programs of all events. Dropping it detaches those of tracepoints and probes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CountedEvents {
     programs: Vec<EventProgram>,
     /// For the durations of system calls, if an event needs them.
     entries: Option<SystemCallEntries>,
     attached: Vec<OwnedFd>,
-    counts: Option<OwnedFd>,
+    counts: OwnedFd,
     events: usize,
 }
 
@@ -57,31 +58,22 @@ struct EventProgram {
 
 impl CountedEvents {
     /// Loads the programs of each event: they differ in their constants.
-    pub(super) fn load(
-        plan: &Plan,
-        config: &Config,
-        types: &KernelTypes,
-        maps: &HashMap<String, OwnedFd>,
-    ) -> Result<Self> {
-        let events = &plan.events;
-        if events.is_empty() {
-            return Ok(Self::default());
-        }
-        let unwinds = plan.uses_unwinder() && has_helper(Helper::Loop);
+    pub(super) fn load(events: &[PlannedEvent], loader: &ProgramLoader<'_>) -> Result<Self> {
+        let unwinds = loader.can_unwind();
         let mut programs = Vec::new();
         let mut entries = None;
         for (index, planned) in events.iter().enumerate() {
-            for (fields, event) in by_fields(planned, types)? {
-                let config = Config { event: constants(&event.event, index, &fields), ..*config };
-                let relocated = RelocatedObject::new(&config, maps)?;
+            for (fields, event) in by_fields(planned, loader.context.types)? {
+                let config = Config { event: constants(&event.event, index, &fields), ..*loader.config };
+                let relocated = RelocatedObject::new(&config, loader.maps)?;
                 let program = load(&event, unwinds, &relocated.object)?;
                 if entries.is_none() && event.event.needs_duration() {
-                    entries = Some(SystemCallEntries::load(&relocated.object, &config, maps)?);
+                    entries = Some(SystemCallEntries::load(&relocated.object, &config, loader.maps)?);
                 }
                 programs.push(EventProgram { event, index, program });
             }
         }
-        let counts = Some(clone_fd(map(maps, names::MAP_EVENT_COUNTS)?)?);
+        let counts = loader.map(names::MAP_EVENT_COUNTS)?;
         Ok(Self { programs, entries, attached: Vec::new(), counts, events: events.len() })
     }
 
@@ -96,13 +88,10 @@ impl CountedEvents {
         Ok(())
     }
 
-    /// Attaches the programs of software and hardware events to those of a CPU.
-    pub(super) fn start_on_cpu(&self, events: &CpuEvents) -> io::Result<()> {
-        let start = |(index, event): &(usize, PerfEvent)| -> io::Result<()> {
-            let mut programs = self.programs.iter().filter(|program| program.index == *index);
-            programs.try_for_each(|program| event.start(program.program.as_fd()))
-        };
-        events.events.iter().try_for_each(start)
+    /// Attaches the programs of a software or hardware event to the event of a CPU.
+    pub(super) fn start_on_cpu(&self, index: usize, event: &PerfEvent) -> io::Result<()> {
+        let mut programs = self.programs.iter().filter(|program| program.index == index);
+        programs.try_for_each(|program| event.start(program.program.as_fd()))
     }
 
     /// Detaches the programs of tracepoints and probes.
@@ -111,16 +100,11 @@ impl CountedEvents {
     }
 
     /// The occurrences of each event since the start, summed over all CPUs.
-    pub(super) fn counts(&self) -> Result<[EventCounts; MAX_EVENTS]> {
-        let mut counts = [EventCounts::default(); MAX_EVENTS];
-        let Some(map) = &self.counts else { return Ok(counts) };
-        for (index, sum) in (0..).zip(&mut counts).take(self.events) {
-            *sum = sum_of_event(map.as_fd(), index).map_err(|error| {
-                Error::with_source(ErrorKind::Io, "failed to read the counts of an event", error)
-            })?;
-            sum.due += sum.lost_nested;
-        }
-        Ok(counts)
+    pub(super) fn counts(&self) -> Result<Vec<EventCounts>> {
+        let sums = (0..).take(self.events).map(|index| sum_of_event(self.counts.as_fd(), index));
+        sums.collect::<io::Result<_>>().map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to read the counts of an event", error)
+        })
     }
 }
 
@@ -278,34 +262,16 @@ impl EventProgram {
     }
 }
 
-/// The software and hardware events of one CPU. Dropping it detaches the programs.
-#[derive(Debug)]
-pub(super) struct CpuEvents {
-    /// With the index of the event.
-    events: Vec<(usize, PerfEvent)>,
-}
-
-impl CpuEvents {
-    /// Opens the events of a CPU, disabled.
-    pub(super) fn open(cpu: u32, events: &[PlannedEvent]) -> Result<Self> {
-        let mut opened = Vec::new();
-        for (index, PlannedEvent { event, .. }) in events.iter().enumerate() {
-            let event_type = match event.source() {
-                EventSource::Software(number) => EventType::Software(*number),
-                EventSource::Hardware(number) => EventType::Hardware(*number),
-                EventSource::Raw(number) => EventType::Raw(*number),
-                _ => continue,
-            };
-            let perf_event = PerfEvent::open(cpu, event_type, event.period().get());
-            opened.push((index, perf_event.map_err(|error| open_error(cpu, event, error))?));
-        }
-        Ok(Self { events: opened })
-    }
-
-    /// Disables the events.
-    pub(super) fn stop(&self) -> io::Result<()> {
-        self.events.iter().try_for_each(|(_, event)| event.stop())
-    }
+/// Opens a software or hardware event on a CPU, disabled; `None` for other events.
+pub(super) fn open_on_cpu(cpu: u32, event: &CountedEvent) -> Option<Result<PerfEvent>> {
+    let event_type = match event.source() {
+        EventSource::Software(number) => EventType::Software(*number),
+        EventSource::Hardware(number) => EventType::Hardware(*number),
+        EventSource::Raw(number) => EventType::Raw(*number),
+        _ => return None,
+    };
+    let opened = PerfEvent::open(cpu, event_type, event.period().get());
+    Some(opened.map_err(|error| open_error(cpu, event, error)))
 }
 
 fn open_error(cpu: u32, event: &CountedEvent, error: io::Error) -> Error {

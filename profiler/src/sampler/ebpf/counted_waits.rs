@@ -10,6 +10,8 @@ use crate::sampler::{Batch, Comm, Origin, RawSample, RawWaker};
 /// How far samples have the waits of threads.
 #[derive(Debug, Default)]
 pub(super) struct CountedWaits {
+    /// The index of the event.
+    event: u16,
     /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds: no wait begins earlier.
     started_ns: u64,
     /// By thread id: the waits that lasted at the end of an interval.
@@ -17,6 +19,8 @@ pub(super) struct CountedWaits {
     intervals: u64,
     /// Whether the time from the wakeup on, in which a thread waits for a CPU, has no samples.
     until_wakeup: bool,
+    /// The records so far. Each is a sample, or two.
+    decoded: u64,
 }
 
 #[derive(Debug)]
@@ -29,9 +33,9 @@ struct UnfinishedWait {
 }
 
 impl CountedWaits {
-    /// `until_wakeup`: the time in which a woken thread waits for a CPU has no samples.
-    pub(super) fn new(until_wakeup: bool) -> Self {
-        Self { until_wakeup, ..Self::default() }
+    /// Samples are of `event`. `until_wakeup`: the time in which a woken thread waits for a CPU has no samples.
+    pub(super) fn new(event: u16, until_wakeup: bool) -> Self {
+        Self { event, until_wakeup, ..Self::default() }
     }
 
     /// Sets the start of sampling, `CLOCK_MONOTONIC` nanoseconds.
@@ -45,8 +49,13 @@ impl CountedWaits {
         let unfinished = self.unfinished.remove(&thread.tid);
         let from_ns = self.begin_ns(thread, unfinished.as_ref());
         self.add_samples(thread, (from_ns, record.ended_ns), batch)?;
-        batch.off_cpu_records += 1;
+        self.decoded += 1;
         Some(())
+    }
+
+    /// The records of waits so far.
+    pub(super) fn decoded(&self) -> u64 {
+        self.decoded
     }
 
     /// Adds the samples so far of threads that wait at the end of an interval.
@@ -100,7 +109,7 @@ impl CountedWaits {
                 batch.samples.push(RawSample {
                     time_ns: until_ns,
                     cpu: thread.cpu,
-                    origin: Origin::OffCpu(state),
+                    origin: Origin { event: self.event, state: Some(state), is_duration: true },
                     value: until_ns - from_ns,
                     pid: thread.pid,
                     tid: thread.tid,
@@ -158,10 +167,7 @@ mod tests {
 
     /// State, end and length of each sample.
     fn samples(batch: &Batch) -> Vec<(ThreadState, u64, u64)> {
-        let part = |sample: &RawSample| match sample.origin {
-            Origin::OffCpu(state) => (state, sample.time_ns, sample.value),
-            origin => panic!("{origin:?}"),
-        };
+        let part = |sample: &RawSample| (sample.origin.state.unwrap(), sample.time_ns, sample.value);
         batch.samples.iter().map(part).collect()
     }
 
@@ -171,20 +177,20 @@ mod tests {
         waits.end(&record(thread(100, 180), 200), &mut batch).unwrap();
         let blocked = (ThreadState::Blocked, 180, 80);
         assert_eq!(samples(&batch), [blocked, (ThreadState::Runnable, 200, 20)]);
-        assert_eq!(batch.off_cpu_records, 1);
+        assert_eq!(waits.decoded(), 1);
         waits.end(&record(OffCpuThread { state: 77, ..thread(100, 0) }, 200), &mut batch);
-        assert_eq!((batch.samples.len(), batch.off_cpu_records), (2, 1), "the state is unknown");
+        assert_eq!((batch.samples.len(), waits.decoded()), (2, 1), "the state is unknown");
     }
 
     #[test]
     fn the_time_for_which_a_woken_thread_waits_for_a_cpu_can_be_left_out() {
-        let (mut waits, mut batch) = (CountedWaits::new(true), Batch::default());
+        let (mut waits, mut batch) = (CountedWaits::new(0, true), Batch::default());
         waits.end(&record(thread(100, 180), 200), &mut batch).unwrap();
         waits.end_interval([thread(300, 320)], 340, &mut batch);
         waits.end(&record(thread(300, 320), 350), &mut batch).unwrap();
         let blocked = ThreadState::Blocked;
         assert_eq!(samples(&batch), [(blocked, 180, 80), (blocked, 320, 20)]);
-        assert_eq!(batch.off_cpu_records, 2);
+        assert_eq!(waits.decoded(), 2);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use profiler_blocking::Object;
 
 use crate::sys::bpf_link;
 
+/// Threads that wait: more than a node has by default (`pod-max-pids` of Kubernetes, times pods).
+pub(super) const MAX_WAITING_THREADS: u32 = 32 << 10;
+
 /// Runs one pass.
 ///
 /// A program that copies the stacks of other tasks checks first that no file system has to answer, but a target that replaces the

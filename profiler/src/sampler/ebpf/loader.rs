@@ -6,6 +6,7 @@ use std::{
     fmt,
     num::NonZeroU64,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use aya::maps::{Map, MapData, RingBuf};
@@ -13,27 +14,22 @@ use profiler_common::{Config, Counter, names, wall::RDONLY_CAST};
 use zerocopy::IntoBytes;
 
 use super::{
-    counted_events::CountedEvents,
-    counted_waits::CountedWaits,
+    counters::Counters,
+    events::LoadedEvent,
     kernel_function,
-    kernel_types::KernelTypes,
     map_sizes::MapSizes,
     object::{broken, clone_fd, create_map, load_program, map, object_bytes, relocate},
-    off_cpu::OffCpuWaits,
+    programs::{EventContext, ProgramLoader},
     records,
     row_chunks::FirstChunks,
-    sampling_program::SamplingProgram,
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
-    waiting_programs::WaitingPrograms,
-    wall::WallPasses,
-    wall_thread::WallThread,
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, OffCpuCounts, Plan, RawStackId, TimerCounts, WallCounts},
+    sampler::{Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts},
     sys::{
         bpf::{self, ProgramType},
-        bpf_link,
+        bpf_link::{self, IteratedTasks},
     },
 };
 
@@ -42,15 +38,9 @@ pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
     /// The capacity of the ring buffer.
     record_bytes: usize,
-    counters: OwnedFd,
-    sample: Option<SamplingProgram>,
+    counters: Counters,
+    events: Vec<Box<dyn LoadedEvent>>,
     unwind_maps: Option<UnwindMaps>,
-    /// Until they start.
-    wall_passes: Option<WallPasses>,
-    wall: Option<WallThread>,
-    off_cpu: Option<OffCpuWaits>,
-    events: CountedEvents,
-    waits: CountedWaits,
     maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
     #[cfg(feature = "bpf-log")]
@@ -58,9 +48,13 @@ pub(super) struct LoadedPrograms {
 }
 
 impl LoadedPrograms {
-    /// Creates the maps, fills in constants and targets, attaches the tracepoints, and starts to load the program that runs
-    /// at each tick.
-    pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes, types: &KernelTypes) -> Result<Self> {
+    /// Creates the maps, fills in constants and targets, attaches the tracepoints of processes, and loads the programs of events.
+    pub(super) fn load(
+        plan: &Plan,
+        config: &Config,
+        sizes: &MapSizes,
+        context: EventContext<'_>,
+    ) -> Result<Self> {
         let bytes = object_bytes()?;
         let mut object = aya_obj::Object::parse(AsRef::<[u8]>::as_ref(&bytes)).map_err(broken)?;
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
@@ -86,91 +80,45 @@ impl LoadedPrograms {
         let unwind_maps =
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
-        let waiting = WaitingPrograms { object: &object, plan, types, maps: &maps };
-        let wall_passes =
-            plan.wall_hz.map(|frequency_hz| waiting.wall_passes(config, frequency_hz)).transpose()?;
-        let off_cpu = plan.off_cpu.map(|_| waiting.off_cpu_waits()).transpose()?;
-        let events = CountedEvents::load(plan, config, types, &maps)?;
+        let loader = ProgramLoader {
+            context,
+            config,
+            object: Arc::new(object),
+            maps: &maps,
+            tasks: iterated_tasks(plan),
+            max_overhead_percent: plan.max_overhead_percent,
+        };
+        let loaded = plan.events.indexed().map(|(first, kind)| kind.load(first, &loader));
         #[cfg_attr(
             not(feature = "bpf-log"),
             allow(unused_mut, reason = "its log is opened once it is loaded")
         )]
-        let mut sample = (plan.frequency_hz > 0)
-            .then(|| SamplingProgram::start_loading(object, plan, &maps))
-            .transpose()?;
+        let mut events = loaded.collect::<Result<Vec<_>>>()?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             record_bytes: sizes.ring_buffer_bytes as usize,
-            counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
+            counters: Counters::new(clone_fd(map(&maps, names::MAP_COUNTERS)?)?),
             #[cfg(feature = "bpf-log")]
-            log: match &mut sample {
-                Some(sample) if plan.uses_unwinder() => Some(super::bpf_log::BpfLog::open(sample.wait()?)?),
+            log: match timer_program(&mut events)? {
+                Some(program) if plan.uses_unwinder() => Some(super::bpf_log::BpfLog::open(program)?),
                 _ => None,
             },
-            sample,
-            unwind_maps,
-            wall_passes,
-            wall: None,
-            off_cpu,
             events,
-            waits: CountedWaits::new(plan.off_cpu.is_some_and(|off_cpu| off_cpu.only_disk)),
+            unwind_maps,
             maps,
             _tracepoints: tracepoints,
         })
     }
 
     /// The program that runs at each tick, if there are ticks. The first call waits until it is loaded.
-    pub(super) fn sample_program(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        self.sample.as_mut().map(SamplingProgram::wait).transpose()
+    pub(super) fn timer_program(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        timer_program(&mut self.events)
     }
 
-    /// Starts the passes of wall-clock samples, if they are wanted.
-    pub(super) fn start_wall(&mut self) -> Result<()> {
-        let started = self.wall_passes.take().map(WallThread::start).transpose();
-        self.wall = started.map_err(|error| {
-            Error::with_source(ErrorKind::Io, "failed to start the thread of wall-clock samples", error)
-        })?;
-        Ok(())
-    }
-
-    /// The events that are sampled at their occurrences.
-    pub(super) fn events(&mut self) -> &mut CountedEvents {
+    /// The programs of each kind of event.
+    pub(super) fn events(&mut self) -> &mut [Box<dyn LoadedEvent>] {
         &mut self.events
-    }
-
-    /// Starts to measure off-CPU time, if it is wanted.
-    pub(super) fn start_off_cpu(&mut self, started_ns: u64) -> Result<()> {
-        self.waits.start(started_ns);
-        self.off_cpu.as_mut().map_or(Ok(()), OffCpuWaits::start)
-    }
-
-    /// Ends the measurement of off-CPU time. Its records can still be read.
-    pub(super) fn stop_off_cpu(&mut self) {
-        self.off_cpu.iter_mut().for_each(OffCpuWaits::stop);
-    }
-
-    /// Has the next reads return the waits so far of threads that still wait.
-    pub(super) fn end_interval(&mut self) {
-        self.wall.iter().for_each(WallThread::end_interval);
-        self.off_cpu.iter_mut().for_each(OffCpuWaits::end_interval);
-    }
-
-    /// Lets passes run after the end of an interval: its samples and counters were read.
-    pub(super) fn resume_passes(&self) {
-        self.wall.iter().for_each(WallThread::resume);
-    }
-
-    /// Adds samples of threads that still wait, and runs the pass of off-CPU time that is due.
-    pub(super) fn run_passes(&mut self, batch: &mut Batch) -> Result<()> {
-        self.wall.as_mut().map_or(Ok(()), |wall| wall.read(batch))?;
-        self.off_cpu.as_mut().map_or(Ok(()), OffCpuWaits::run_due)
-    }
-
-    /// Adds the waits up to a time, if the interval ends, or up to the end of sampling.
-    pub(super) fn read_off_cpu(&mut self, until_ns: u64, batch: &mut Batch) -> Result<()> {
-        let Self { off_cpu, waits, .. } = self;
-        off_cpu.as_mut().map_or(Ok(()), |off_cpu| off_cpu.read(until_ns, waits, batch))
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -211,68 +159,56 @@ impl LoadedPrograms {
             && let Some(record) = self.records.next()
         {
             left_bytes = left_bytes.saturating_sub(record.len());
-            records::decode(&record, &mut self.waits, batch);
+            let sample = |kind, batch: &mut Batch| {
+                self.events.iter_mut().find_map(|event| event.decode(kind, &record, batch))
+            };
+            records::decode(&record, sample, batch);
         }
     }
 
     /// The counters, summed over all CPUs.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
-        let events = self.events.counts()?;
-        let events_ns: u64 = events.iter().map(|event| event.run_time_ns).sum();
-        Ok(KernelCounts {
-            target_ticks: self.count(Counter::TargetTicks)?,
-            lost_ring_buffer: self.count(Counter::LostRingBuffer)?,
-            lost_thread_id: self.count(Counter::LostThreadId)?,
+        let mut counts = KernelCounts {
             lost_children: self.count(Counter::LostChild)?,
-            run_time_ns: self.count(Counter::RunTimeNs)? + self.count(Counter::OffCpuRunTimeNs)? + events_ns,
-            skipped_ticks: self.count(Counter::SkippedTicks)?,
-            cut_stacks: self.count(Counter::CutStacks)?,
-            wall: self.wall_counts()?,
-            off_cpu: self.off_cpu_counts()?,
-            events,
+            run_time_ns: self.count(Counter::RunTimeNs)?,
             timer: TimerCounts {
                 delivered: self.count(Counter::Ticks)?,
                 idle_delivered: self.count(Counter::IdleTicks)?,
                 ..TimerCounts::default()
             },
-        })
-    }
-
-    fn wall_counts(&self) -> Result<WallCounts> {
-        let Some(wall) = &self.wall else { return Ok(WallCounts::default()) };
-        Ok(WallCounts {
-            ticks: self.count(Counter::WallTicks)? + wall.flushed_ticks(),
-            lost_awake: self.count(Counter::WallLostAwake)?,
-            lost_ring_buffer: self.count(Counter::WallLostRingBuffer)?,
-            lost_thread: self.count(Counter::WallLostThread)?,
-        })
-    }
-
-    fn off_cpu_counts(&self) -> Result<OffCpuCounts> {
-        if self.off_cpu.is_none() {
-            return Ok(OffCpuCounts::default());
-        }
-        Ok(OffCpuCounts {
-            records: self.count(Counter::OffCpuRecords)?,
-            lost_ring_buffer: self.count(Counter::OffCpuLostRingBuffer)?,
-            lost_thread: self.count(Counter::OffCpuLostThread)?,
-            short: self.count(Counter::OffCpuShort)?,
-            short_ns: self.count(Counter::OffCpuShortNs)?,
-            due: 0,
-        })
+            events: Vec::new(),
+        };
+        self.events.iter().try_for_each(|event| event.count(&self.counters, &mut counts))?;
+        Ok(counts)
     }
 
     /// One counter, summed over all CPUs.
     pub(super) fn count(&self, counter: Counter) -> Result<u64> {
-        bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
-            Error::with_source(ErrorKind::Io, "failed to read the counters of the BPF programs", error)
-        })
+        self.counters.get(counter)
     }
 }
 
 impl fmt::Debug for LoadedPrograms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadedPrograms").field("sample", &self.sample).finish_non_exhaustive()
+        f.debug_struct("LoadedPrograms").field("maps", &self.maps).finish_non_exhaustive()
+    }
+}
+
+fn timer_program(events: &mut [Box<dyn LoadedEvent>]) -> Result<Option<BorrowedFd<'_>>> {
+    for event in events {
+        if let Some(program) = event.timer_program()? {
+            return Ok(Some(program));
+        }
+    }
+    Ok(None)
+}
+
+/// The tasks that can belong to the target.
+fn iterated_tasks(plan: &Plan) -> IteratedTasks {
+    match &plan.filter {
+        Filter::Processes(ids) if !plan.children && ids.len() == 1 => IteratedTasks::Process(ids[0]),
+        Filter::Threads(ids) if ids.len() == 1 => IteratedTasks::Thread(ids[0]),
+        _ => IteratedTasks::All,
     }
 }
 

@@ -1,20 +1,15 @@
 //! Sizes of the ring buffer and the BPF maps whose need grows with the CPUs.
 
-use profiler_common::{
-    names,
-    off_cpu::{LEAST_STACK_COPIES_PER_CPU, STACK_COPIES},
-    requested_stack::MAX_STACK_REQUESTS,
-};
+use std::collections::HashMap;
 
-use super::kernel_types::KernelTypes;
+use profiler_common::names;
+
+use super::programs::EventContext;
 use crate::sampler::{Filter, Plan};
 
 /// Nodes that each CPU keeps for itself in an LRU map, live or free (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`).
 /// From Linux 6.16 on, it is at most half of the CPU's share of the map.
 const LRU_NODES_PER_CPU: u32 = 128;
-
-/// Threads that wait: more than a node has by default (`pod-max-pids` of Kubernetes, times pods).
-pub(super) const MAX_WAITING_THREADS: u32 = 32 << 10;
 
 /// The least size of the ring buffer for off-CPU time and for events that are sampled at their occurrences: 60,000 waits, as many
 /// as threads that wait for microseconds have in the second for which busy CPUs can delay the reader.
@@ -30,7 +25,7 @@ pub(super) struct CpuCounts {
 }
 
 /// The sizes of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MapSizes {
     /// Bytes of the ring buffer, a power of two.
     pub(super) ring_buffer_bytes: u32,
@@ -40,74 +35,41 @@ pub(super) struct MapSizes {
     pub(super) stale_mappings: u32,
     /// Processes or threads that are targets.
     pub(super) targets: u32,
-    /// Threads that wait at a pass of wall-clock samples.
-    pub(super) waiting_threads: u32,
-    /// Stacks that a pass requests.
-    pub(super) stack_requests: u32,
-    /// Threads whose off-CPU time is measured.
-    pub(super) off_cpu_threads: u32,
-    /// Stacks that are copied at switches of each CPU.
-    pub(super) stack_copies_per_cpu: u32,
-    /// Those of all CPUs.
-    pub(super) stack_copies: u32,
-    /// Threads whose system calls are timed.
-    pub(super) system_calls: u32,
-    /// Events that are sampled at their occurrences.
-    pub(super) events: u32,
+    /// Of the maps of events, by name.
+    of_events: HashMap<&'static str, u32>,
 }
 
 impl MapSizes {
     /// The sizes for a plan.
-    pub(super) fn new(plan: &Plan, cpus: CpuCounts, types: &KernelTypes) -> Self {
+    pub(super) fn new(plan: &Plan, cpus: CpuCounts, context: &EventContext<'_>) -> Self {
         /// At 99 Hz, the distinct stacks of some seconds of a CPU on which every sample has a new one. An evicted stack
         /// is sent again: it costs bytes, never a sample.
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
-        let times_system_calls = plan.events.iter().any(|planned| planned.event.needs_duration());
-        let copies_stacks =
-            plan.uses_unwinder() && plan.off_cpu.is_some_and(|plan| !plan.min_block.is_zero());
-        let stack_copies_per_cpu = (STACK_COPIES / cpus.possible.max(1)).max(LEAST_STACK_COPIES_PER_CPU);
-        let has_unbounded_rate = plan.off_cpu.is_some() || !plan.events.is_empty();
+        let least_bytes = if plan.events.has_unbounded_rate() { UNBOUNDED_RATE_RING_BUFFER_BYTES } else { 0 };
         Self {
-            ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled)
-                .max(if has_unbounded_rate { UNBOUNDED_RATE_RING_BUFFER_BYTES } else { 0 }),
+            ring_buffer_bytes: ring_buffer_bytes(plan.events.timer_hz, cpus.sampled).max(least_bytes),
             sent_stacks: SENT_STACKS.entries(cpus),
             stale_mappings: STALE_MAPPINGS.entries(cpus),
             targets: targets(plan, cpus.possible),
-            waiting_threads: if plan.wall_hz.is_some() { MAX_WAITING_THREADS } else { 1 },
-            stack_requests: if plan.wall_hz.is_some() && !types.copies_stacks_of_tasks() {
-                MAX_STACK_REQUESTS
-            } else {
-                1
-            },
-            off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
-            stack_copies_per_cpu,
-            stack_copies: if copies_stacks { stack_copies_per_cpu.saturating_mul(cpus.possible) } else { 1 },
-            system_calls: if times_system_calls { MAX_WAITING_THREADS } else { 1 },
-            events: u32::try_from(plan.events.len().max(1)).unwrap_or(u32::MAX),
+            of_events: plan.events.kinds.iter().flat_map(|kind| kind.map_entries(context)).collect(),
         }
     }
 
     /// The entries of a map by its name; bytes of the ring buffer. `None` for a map whose definition has its size.
-    pub(super) fn max_entries(self, map: &str) -> Option<u32> {
+    pub(super) fn max_entries(&self, map: &str) -> Option<u32> {
         match map {
             names::MAP_RECORDS => Some(self.ring_buffer_bytes),
             names::MAP_SENT_STACKS => Some(self.sent_stacks),
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
-            names::MAP_WAITING_THREADS | names::MAP_SCANNED_THREADS => Some(self.waiting_threads),
-            names::MAP_STACK_REQUESTS => Some(self.stack_requests),
-            names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
-            names::MAP_STACKS_AT_SWITCH => Some(self.stack_copies),
-            names::MAP_SYSTEM_CALLS => Some(self.system_calls),
-            names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
-            _ => None,
+            _ => self.of_events.get(map).copied(),
         }
     }
 
     /// The used bytes of the ring buffer at which the reader is woken: a quarter.
-    pub(super) fn wakeup_bytes(self) -> u64 {
+    pub(super) fn wakeup_bytes(&self) -> u64 {
         u64::from(self.ring_buffer_bytes / 4)
     }
 }
@@ -163,17 +125,20 @@ fn targets(plan: &Plan, possible_cpus: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::ebpf::KernelTypes;
 
     fn plan(filter: Filter, frequency_hz: u64, children: bool) -> Plan {
         Plan { children, ..Plan::cpu_samples(filter, frequency_hz) }
     }
 
+    fn of_plan(plan: &Plan, sampled: u32, possible: u32) -> MapSizes {
+        let types = KernelTypes::default();
+        let context = EventContext { types: &types, possible_cpus: possible, uses_unwinder: true };
+        MapSizes::new(plan, CpuCounts { sampled, possible }, &context)
+    }
+
     fn sizes(frequency_hz: u64, sampled: u32, possible: u32) -> MapSizes {
-        MapSizes::new(
-            &plan(Filter::Everything, frequency_hz, false),
-            CpuCounts { sampled, possible },
-            &KernelTypes::default(),
-        )
+        of_plan(&plan(Filter::Everything, frequency_hz, false), sampled, possible)
     }
 
     #[test]
@@ -203,14 +168,7 @@ mod tests {
 
     #[test]
     fn only_targets_whose_children_are_followed_need_more_entries() {
-        let entries = |filter, children, possible| {
-            MapSizes::new(
-                &plan(filter, 99, children),
-                CpuCounts { sampled: 2, possible },
-                &KernelTypes::default(),
-            )
-            .targets
-        };
+        let entries = |filter, children, possible| of_plan(&plan(filter, 99, children), 2, possible).targets;
         assert_eq!(entries(Filter::Processes(vec![7]), true, 2), 64 << 10);
         assert_eq!(entries(Filter::Processes(vec![7]), true, 128), 128 << 10);
         assert_eq!(entries(Filter::Threads(vec![7, 8, 9]), false, 128), 3);

@@ -6,8 +6,10 @@ pub(crate) mod btf;
 mod config;
 mod counted_events;
 mod counted_waits;
+mod counters;
 mod cpus;
 mod event_fields;
+pub(crate) mod events;
 mod free_ranges;
 mod func_info;
 mod idle_time;
@@ -18,6 +20,7 @@ mod loader;
 mod map_sizes;
 mod object;
 mod off_cpu;
+mod programs;
 mod record_wakeups;
 mod records;
 mod requested_stacks;
@@ -29,7 +32,6 @@ mod system_call_entries;
 pub(crate) mod test_maps;
 mod timers;
 mod unwind_maps;
-mod waiting_programs;
 mod wall;
 mod wall_scan;
 mod wall_thread;
@@ -42,6 +44,7 @@ use std::{
 };
 
 pub(crate) use config::INITIAL_PID_NAMESPACE;
+pub(crate) use counters::Counters;
 pub(crate) use cpus::{check_present, online};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use loader::raise_locked_memory_limit;
@@ -50,15 +53,14 @@ use profiler_processes::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
-#[cfg(fuzzing)]
-use self::counted_waits::CountedWaits;
 use self::{
     config::configure,
-    counted_events::{CountedEvents, CpuEvents},
     cpus::{CpuSelection, cpu_count, possible},
+    events::LoadedEvent,
     idle_time::idle_ns_by_cpu,
     loader::LoadedPrograms,
     map_sizes::{CpuCounts, MapSizes},
+    programs::EventContext,
     record_wakeups::RecordWakeups,
     sideband::Sideband,
     timers::CpuTimers,
@@ -68,7 +70,7 @@ use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, ba
 use crate::sys::perf_ring::PerfRecord;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sys::bpf_link,
+    sys::{bpf_link, perf::PerfEvent},
 };
 
 /// How often the list of online CPUs is read.
@@ -124,7 +126,8 @@ pub(crate) struct EbpfSource {
 struct Cpu {
     id: u32,
     timers: CpuTimers,
-    events: CpuEvents,
+    /// Perf events with the index of the event of each.
+    events: Vec<(u16, PerfEvent)>,
     sideband: Sideband,
     /// Its idle time since boot when idle ticks were counted last.
     idle_ns: Option<u64>,
@@ -134,7 +137,7 @@ struct Cpu {
 #[cfg(fuzzing)]
 pub(crate) fn decode_records(bytes: &[u8]) {
     let mut batch = Batch::default();
-    records::decode(bytes, &mut CountedWaits::default(), &mut batch);
+    records::decode(bytes, |kind, batch| events::decode_sample(kind, bytes, batch), &mut batch);
     let Some(([kind, misc_low, misc_high], body)) = bytes.split_first_chunk() else { return };
     let misc = u16::from_ne_bytes([*misc_low, *misc_high]);
     sideband::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
@@ -152,11 +155,15 @@ impl EbpfSource {
         if cpus.is_empty() {
             return Err(cpu_selection.none_online_error()?);
         }
-        let types = KernelTypes::default();
         let counts = CpuCounts { sampled: cpu_count(cpus.len()), possible: possible()? };
-        let sizes = MapSizes::new(&plan, counts, &types);
-        let config = configure(&plan, sizes, &types)?;
-        let programs = LoadedPrograms::load(&plan, &config, sizes, &types)?;
+        let context = EventContext {
+            types: &KernelTypes::default(),
+            possible_cpus: counts.possible,
+            uses_unwinder: plan.uses_unwinder(),
+        };
+        let sizes = MapSizes::new(&plan, counts, &context);
+        let config = configure(&plan, &sizes, &context)?;
+        let programs = LoadedPrograms::load(&plan, &config, &sizes, context)?;
         let wakeups = RecordWakeups::new(programs.records_fd()).map_err(wait_error)?;
         Ok(Self {
             programs,
@@ -176,7 +183,7 @@ impl EbpfSource {
 
     /// Starts sampling, once the programs are loaded.
     pub(crate) fn start(&mut self) -> Result<()> {
-        if let Some(program) = self.programs.sample_program()? {
+        if let Some(program) = self.programs.timer_program()? {
             self.started_ns = monotonic_ns();
             self.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
             self.begin_opening();
@@ -184,11 +191,9 @@ impl EbpfSource {
         } else {
             self.started_ns = monotonic_ns();
         }
-        self.programs.start_wall()?;
         let events = self.programs.events();
         self.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
-        events.start()?;
-        self.programs.start_off_cpu(self.started_ns)
+        events.iter_mut().try_for_each(|event| event.start(self.started_ns))
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -200,13 +205,13 @@ impl EbpfSource {
     /// the ring buffer like others.
     fn wait(&mut self, wait: Duration, batch: &mut Batch) -> Result<()> {
         let deadline = Instant::now() + wait;
-        self.programs.resume_passes();
+        self.programs.events().iter().for_each(|event| event.resume());
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
             let is_woken = self.poll(opening.map_or(left, |opening| left.min(opening)))?;
             self.end_opening()?;
-            self.programs.run_passes(batch)?;
+            self.run_passes(batch)?;
             if is_woken {
                 return self.wakeups.reset().map_err(wait_error);
             }
@@ -214,6 +219,11 @@ impl EbpfSource {
                 return Ok(());
             }
         }
+    }
+
+    /// Runs the passes that are due, and adds samples without a record.
+    fn run_passes(&mut self, batch: &mut Batch) -> Result<()> {
+        self.programs.events().iter_mut().try_for_each(|event| event.run_due(batch))
     }
 
     /// Waits for records; returns whether there are enough to wake the reader, or it was woken.
@@ -240,7 +250,7 @@ impl EbpfSource {
     }
 
     fn begin_opening(&mut self) {
-        self.opening_ends = Some(Instant::now() + CpuTimers::opening_time(self.plan.frequency_hz));
+        self.opening_ends = Some(Instant::now() + CpuTimers::opening_time(self.plan.events.timer_hz));
     }
 
     /// Ends the opening events when they have ticked often enough.
@@ -261,7 +271,7 @@ impl EbpfSource {
         for cpu in &mut self.cpus {
             let Some(idle_ns) = idle_ns_by_cpu.get(&cpu.id).copied() else { continue };
             let since_last_ns = idle_ns.saturating_sub(cpu.idle_ns.replace(idle_ns).unwrap_or(idle_ns));
-            let ticks = Duration::from_nanos(since_last_ns).as_secs_f64() * self.plan.frequency_hz as f64;
+            let ticks = Duration::from_nanos(since_last_ns).as_secs_f64() * self.plan.events.timer_hz as f64;
             self.past_ticks.idle_due += ticks as u64;
         }
         Ok(())
@@ -270,7 +280,7 @@ impl EbpfSource {
     /// Replaces the timers of a CPU by those of the plan's frequency. Those of a CPU that has gone offline stay, for
     /// [`update_cpus`](Self::update_cpus).
     fn replace_timers(cpu: &mut Cpu, plan: &Plan, program: Option<BorrowedFd<'_>>) -> io::Result<CpuTimers> {
-        let timers = CpuTimers::open(cpu.id, plan.frequency_hz)?;
+        let timers = CpuTimers::open(cpu.id, plan.events.timer_hz)?;
         program.map_or(Ok(()), |program| timers.start(program))?;
         Ok(std::mem::replace(&mut cpu.timers, timers))
     }
@@ -296,7 +306,7 @@ impl EbpfSource {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
                     // At most: the time at which it came online is unknown.
-                    let ticks = since_check.as_secs_f64() * self.plan.frequency_hz as f64;
+                    let ticks = since_check.as_secs_f64() * self.plan.events.timer_hz as f64;
                     self.past_ticks.cpu_online += ticks as u64;
                     self.begin_opening();
                     self.count_idle_ticks()?;
@@ -311,7 +321,7 @@ impl EbpfSource {
     /// Opens and starts the events of a CPU.
     fn open_cpu(&mut self, id: u32) -> Result<Cpu> {
         let cpu = Cpu::open(id, &self.plan)?;
-        if let Some(program) = self.programs.sample_program()? {
+        if let Some(program) = self.programs.timer_program()? {
             cpu.start(program)?;
         }
         cpu.start_events(self.programs.events())?;
@@ -321,11 +331,12 @@ impl EbpfSource {
 
 impl Cpu {
     fn open(id: u32, plan: &Plan) -> Result<Self> {
-        let timers = CpuTimers::open(id, plan.frequency_hz).map_err(|error| {
+        let timers = CpuTimers::open(id, plan.events.timer_hz).map_err(|error| {
             let message = format!("failed to open the timer events of CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        let events = CpuEvents::open(id, &plan.events)?;
+        let events = plan.events.indexed().map(|(first, kind)| kind.open_on_cpu(id, first));
+        let events = events.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         Ok(Self { id, timers, events, sideband: Sideband::open(id)?, idle_ns: None })
     }
 
@@ -336,8 +347,11 @@ impl Cpu {
         })
     }
 
-    fn start_events(&self, programs: &CountedEvents) -> Result<()> {
-        programs.start_on_cpu(&self.events).map_err(|error| {
+    fn start_events(&self, programs: &[Box<dyn LoadedEvent>]) -> Result<()> {
+        let start = |(index, event): &(u16, PerfEvent)| {
+            programs.iter().try_for_each(|program| program.start_on_cpu(*index, event))
+        };
+        self.events.iter().try_for_each(start).map_err(|error| {
             let message = format!("failed to attach to the events of CPU {}", self.id);
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })
@@ -357,7 +371,7 @@ impl SampleSource for EbpfSource {
         let mut batch = Batch::default();
         if self.stopped {
             // Passes can be seconds apart, and the last one counts the periods since the one before.
-            self.programs.run_passes(&mut batch)?;
+            self.run_passes(&mut batch)?;
         } else {
             self.wait(wait, &mut batch)?;
         }
@@ -365,7 +379,8 @@ impl SampleSource for EbpfSource {
         let now_ns = monotonic_ns();
         let watermark_ns = if self.stopped { u64::MAX } else { now_ns };
         self.programs.drain(&mut batch);
-        self.programs.read_off_cpu(now_ns - 1, &mut batch)?;
+        let mut events = self.programs.events().iter_mut();
+        events.try_for_each(|event| event.read(now_ns - 1, &mut batch))?;
         for cpu in &mut self.cpus {
             cpu.sideband.drain(&mut batch);
         }
@@ -375,16 +390,16 @@ impl SampleSource for EbpfSource {
     }
 
     fn end_interval(&mut self) {
-        self.programs.end_interval();
+        self.programs.events().iter_mut().for_each(|event| event.end_interval());
     }
 
     fn set_frequency_hz(&mut self, frequency_hz: u64) -> Result<()> {
-        if self.stopped || frequency_hz == self.plan.frequency_hz {
+        if self.stopped || frequency_hz == self.plan.events.timer_hz {
             return Ok(());
         }
         self.count_idle_ticks()?;
-        self.plan.frequency_hz = frequency_hz;
-        let program = self.programs.sample_program()?;
+        self.plan.events.timer_hz = frequency_hz;
+        let program = self.programs.timer_program()?;
         for cpu in &mut self.cpus {
             match Self::replace_timers(cpu, &self.plan, program) {
                 Ok(replaced) => replaced.add_to(&mut self.past_ticks).map_err(timer_error)?,
@@ -403,13 +418,14 @@ impl SampleSource for EbpfSource {
 
     fn stop(&mut self) -> Result<()> {
         self.stopped = true;
-        self.programs.stop_off_cpu();
-        self.programs.events().stop();
-        if self.plan.off_cpu.is_some() || !self.plan.events.is_empty() {
+        self.programs.events().iter_mut().for_each(|event| event.stop());
+        if self.plan.events.has_unbounded_rate() {
             bpf_link::wait_for_closed();
         }
         for cpu in &self.cpus {
-            cpu.timers.stop().and_then(|()| cpu.events.stop()).map_err(|error| {
+            let mut events = cpu.events.iter();
+            let stopped = cpu.timers.stop().and_then(|()| events.try_for_each(|(_, event)| event.stop()));
+            stopped.map_err(|error| {
                 Error::with_source(
                     ErrorKind::Io,
                     format!("failed to stop the events of CPU {}", cpu.id),
@@ -434,7 +450,7 @@ impl SampleSource for EbpfSource {
         let mut timer = TimerCounts {
             delivered: counts.timer.delivered,
             idle_delivered: counts.timer.idle_delivered,
-            is_throttled: timers::are_throttled(self.plan.frequency_hz),
+            is_throttled: timers::are_throttled(self.plan.events.timer_hz),
             ..self.past_ticks
         };
         for cpu in &self.cpus {

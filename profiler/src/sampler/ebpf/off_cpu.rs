@@ -6,19 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_common::off_cpu::OffCpuThread;
+use profiler_common::{names, off_cpu::OffCpuThread};
 use profiler_processes::monotonic_ns;
 use zerocopy::FromBytes;
 
 use super::{
     counted_waits::CountedWaits,
-    iterator_pass::{self, Blockage},
-    map_sizes::MAX_WAITING_THREADS,
+    iterator_pass::{self, Blockage, MAX_WAITING_THREADS},
+    programs::{ProgramLoader, attach_iterator},
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Batch,
-    sys::{bpf, bpf_link},
+    sys::{
+        bpf::{self, ProgramType},
+        bpf_link,
+    },
 };
 
 /// How often stacks are captured that are missing, or that lacked an unwind table.
@@ -41,18 +44,36 @@ pub(super) struct OffCpuWaits {
 }
 
 impl OffCpuWaits {
-    /// The programs of the tracepoints, the link of the task iterator, and the map of threads.
-    pub(super) fn new(programs: Vec<OwnedFd>, pass: Option<OwnedFd>, threads: OwnedFd) -> Self {
-        Self {
+    /// Loads the programs of the tracepoints and the task iterator.
+    pub(super) fn load(loader: &ProgramLoader<'_>) -> Result<Self> {
+        let [switch, wake] = match loader.can_unwind() {
+            true => [names::PROGRAM_OFF_CPU_SWITCH, names::PROGRAM_OFF_CPU_WAKE],
+            false => [names::PROGRAM_OFF_CPU_SWITCH_FP, names::PROGRAM_OFF_CPU_WAKE_FP],
+        };
+        let types = loader.context.types;
+        let programs = [(switch, "sched_switch"), (wake, "sched_waking")].map(|(program, tracepoint)| {
+            loader.load(program, ProgramType::Tracepoint { btf_id: types.tracepoint(tracepoint)? })
+        });
+        let programs = programs.into_iter().collect::<Result<_>>()?;
+        let pass = if types.copies_stacks_of_tasks() {
+            let program = loader.load_iterator(names::PROGRAM_OFF_CPU_PASS, true)?;
+            Some(attach_iterator(&program, loader.tasks)?)
+        } else {
+            log::warn!(
+                "threads that wait from before the start to the end have no stacks: before Linux 5.18, the task iterator cannot copy them"
+            );
+            None
+        };
+        Ok(Self {
             programs,
             tracepoints: Vec::new(),
             pass,
             blockage: Blockage::default(),
-            threads,
+            threads: loader.map(names::MAP_OFF_CPU_THREADS)?,
             next_pass: Instant::now(),
             interval_ends: false,
             stopped_ns: None,
-        }
+        })
     }
 
     /// Attaches the programs. Threads that wait already have waited since the start.

@@ -4,31 +4,26 @@ use std::num::NonZeroU64;
 
 use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
-    event::{EventRecord, MAX_EVENTS},
-    off_cpu::OffCpuRecord,
-    system_call::SystemCallAbi,
     unwind::StackEndReason,
-    wall::{WaitRecord, WaitState, WaitingThread},
+    wall::{WaitState, WaitingThread},
 };
 use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
-use super::counted_waits::CountedWaits;
-use crate::sampler::{Batch, CalledSystemCall, Comm, Origin, RawSample, RawStack};
+use crate::sampler::{Batch, Comm, Origin, RawSample, RawStack};
 
-/// Decodes one record into the batch, or counts it as undecodable.
-pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch) {
+/// Decodes one record into the batch, or counts it as undecodable. `sample` decodes those of events.
+pub(super) fn decode(
+    record: &[u8],
+    sample: impl FnOnce(RecordKind, &mut Batch) -> Option<()>,
+    batch: &mut Batch,
+) {
     let known = match decode_kind(record) {
-        Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
-        Some(RecordKind::Wait) => wait(record).map(|sample| batch.samples.push(sample)),
-        Some(RecordKind::OffCpu) => {
-            OffCpuRecord::read_from_prefix(record).ok().and_then(|(record, _)| waits.end(&record, batch))
-        }
-        Some(RecordKind::Event) => event(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
             .map(|(record, _)| batch.stale_mappings.push(record.pid)),
+        Some(kind) => sample(kind, batch),
         None => None,
     };
     if known.is_none() {
@@ -36,22 +31,8 @@ pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch)
     }
 }
 
-fn sample(record: &[u8]) -> Option<RawSample> {
-    let (record, _) = SampleRecord::read_from_prefix(record).ok()?;
-    Some(sample_of(&record, Origin::Timer, record.weight.into()))
-}
-
-fn event(record: &[u8]) -> Option<RawSample> {
-    let (record, _) = EventRecord::read_from_prefix(record).ok()?;
-    let event = u16::try_from(record.event).ok().filter(|event| usize::from(*event) < MAX_EVENTS)?;
-    let system_call = match record.system_call_abi {
-        0 => None,
-        abi => Some(CalledSystemCall { number: record.system_call, abi: SystemCallAbi::from_number(abi)? }),
-    };
-    Some(RawSample { system_call, ..sample_of(&record.sample, Origin::Event(event), record.value) })
-}
-
-fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
+/// The sample of a record that an event counts with this value.
+pub(super) fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
     RawSample {
         time_ns: record.time_ns,
         cpu: record.cpu.into(),
@@ -67,17 +48,12 @@ fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
     }
 }
 
-fn wait(record: &[u8]) -> Option<RawSample> {
-    let (record, _) = WaitRecord::read_from_prefix(record).ok()?;
-    waiting_sample(&record.thread)
-}
-
 /// The sample of the ticks of a thread that waited; `None` for an unknown state.
-pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
+pub(super) fn waiting_sample(thread: &WaitingThread, event: u16) -> Option<RawSample> {
     Some(RawSample {
         time_ns: thread.time_ns,
         cpu: thread.cpu,
-        origin: Origin::WallPass(thread_state(thread.state)?),
+        origin: Origin { event, state: Some(thread_state(thread.state)?), is_duration: false },
         value: thread.ticks(),
         waker: None,
         system_call: None,
@@ -118,12 +94,14 @@ fn stack(record: &[u8]) -> Option<RawStack> {
 
 #[cfg(test)]
 mod tests {
+    use profiler_common::{event::EventRecord, system_call::SystemCallAbi, wall::WaitRecord};
     use zerocopy::IntoBytes;
 
     use super::*;
+    use crate::sampler::{CalledSystemCall, ebpf::events::decode_sample};
 
     fn decode_into(record: &[u8], batch: &mut Batch) {
-        decode(record, &mut CountedWaits::default(), batch);
+        decode(record, |kind, batch| decode_sample(kind, record, batch), batch);
     }
 
     fn sample_bytes() -> Vec<u8> {
@@ -204,7 +182,8 @@ mod tests {
         let mut batch = Batch::default();
         decode_into(record(WaitState::Disk as u32).as_bytes(), &mut batch);
         let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
-        assert_eq!((sample.value, sample.origin), (70_000, Origin::WallPass(ThreadState::Disk)));
+        let origin = Origin { event: 1, state: Some(ThreadState::Disk), is_duration: false };
+        assert_eq!((sample.value, sample.origin), (70_000, origin));
         decode_into(record(77).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1));
     }
@@ -224,7 +203,7 @@ mod tests {
         let mut batch = Batch::default();
         decode_into(record(7).as_bytes(), &mut batch);
         let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
-        assert_eq!((sample.value, sample.origin), (70_000, Origin::Event(7)));
+        assert_eq!((sample.value, sample.origin), (70_000, Origin { event: 3 + 7, ..Origin::default() }));
         assert_eq!(sample.system_call, Some(CalledSystemCall { number: 39, abi: SystemCallAbi::X64 }));
         decode_into(record(8).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1), "there is no such event");

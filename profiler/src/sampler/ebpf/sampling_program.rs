@@ -1,18 +1,20 @@
 //! Loads the program that runs at each tick, in a thread of its own: the verifier takes longer than the rest of the start.
 
 use std::{
-    collections::HashMap,
     mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     thread::JoinHandle,
 };
 
 use profiler_common::names;
 
-use super::object::{Helper, broken, clone_fd, has_helper, load_program, map};
+use super::{
+    object::{Helper, broken, has_helper, load_program},
+    programs::ProgramLoader,
+};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::Plan,
     sys::bpf::{self, ProgramType},
 };
 
@@ -26,14 +28,10 @@ pub(super) enum SamplingProgram {
 }
 
 impl SamplingProgram {
-    /// Starts to load the program that the plan needs.
-    pub(super) fn start_loading(
-        object: aya_obj::Object,
-        plan: &Plan,
-        maps: &HashMap<String, OwnedFd>,
-    ) -> Result<Self> {
-        let uses_unwinder = plan.uses_unwinder();
-        let tail_calls = clone_fd(map(maps, names::MAP_TAIL_CALLS)?)?;
+    /// Starts to load the program.
+    pub(super) fn start_loading(loader: &ProgramLoader<'_>) -> Result<Self> {
+        let uses_unwinder = loader.context.uses_unwinder;
+        let (object, tail_calls) = (Arc::clone(&loader.object), loader.map(names::MAP_TAIL_CALLS)?);
         let thread = std::thread::Builder::new()
             .name("bpf-load".to_owned())
             .spawn(move || load(&object, uses_unwinder, tail_calls.as_fd()))

@@ -6,18 +6,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_common::wall::{WaitingThread, WallPass};
+use profiler_common::{
+    names,
+    wall::{WaitingThread, WallPass},
+};
 use profiler_processes::monotonic_ns;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    iterator_pass, map_sizes::MAX_WAITING_THREADS, records, requested_stacks::RequestedStacks,
-    timers::random_fraction, wall_scan::WallScanner,
+    iterator_pass::{self, MAX_WAITING_THREADS},
+    programs::{ProgramLoader, attach_iterator},
+    records,
+    requested_stacks::RequestedStacks,
+    timers::random_fraction,
+    wall_scan::{ScanLinks, WallScanner},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     sampler::RawSample,
-    sys::bpf,
+    sys::{
+        bpf::{self, ProgramType},
+        bpf_link::IteratedTasks,
+    },
 };
 
 /// How often the BPF program sends the ticks of a thread that still waits.
@@ -29,6 +39,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// The passes of a session.
 #[derive(Debug)]
 pub(super) struct WallPasses {
+    /// The index of the event.
+    event: u16,
     /// The iterator; each pass opens it anew.
     link: OwnedFd,
     /// `None` unless the target is a single process.
@@ -56,29 +68,36 @@ pub(super) struct WallPasses {
 }
 
 impl WallPasses {
-    /// Passes at a frequency, hertz; the first one is due after a part of a period.
-    pub(super) fn new(
-        maps: WallMaps,
-        link: OwnedFd,
-        stacks: WallStacks,
-        frequency_hz: u64,
-        max_overhead_percent: f64,
-    ) -> Self {
-        let started = Instant::now();
-        let period = Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX);
-        let WallMaps { pass, threads } = maps;
-        let (scanner, requested) = match stacks {
-            WallStacks::Copied(scanner) => (scanner, None),
-            WallStacks::Requested(requested) => (None, Some(requested)),
+    /// Loads the task iterator, for passes at a frequency, hertz. Samples are of `event`.
+    pub(super) fn load(loader: &ProgramLoader<'_>, frequency_hz: u64, event: u16) -> Result<Self> {
+        let (link, scanner, requested) = if loader.context.types.copies_stacks_of_tasks() {
+            let program = loader.load_iterator(names::PROGRAM_WALL_PASS, true)?;
+            let link = attach_iterator(&program, loader.tasks)?;
+            let scanner = match loader.tasks {
+                IteratedTasks::Process(pid) if loader.config.wall.signal_thread_head != 0 => {
+                    load_scanner(loader, pid, program)?
+                }
+                _ => None,
+            };
+            (link, scanner, None)
+        } else {
+            let program = loader.load_iterator(names::PROGRAM_WALL_PASS_REQUESTING, false)?;
+            let unwind = loader.load(names::PROGRAM_UNWIND_COPIED, ProgramType::RawTracepoint)?;
+            let (requests, copied) =
+                (loader.map(names::MAP_STACK_REQUESTS)?, loader.map(names::MAP_COPIED_STACK)?);
+            let requested = RequestedStacks::new(unwind, requests, copied);
+            (attach_iterator(&program, loader.tasks)?, None, Some(requested))
         };
+        let started = Instant::now();
         let mut passes = Self {
+            event,
             link,
             scanner,
             requested,
-            pass,
-            threads,
-            period,
-            max_share: max_overhead_percent / 100.0,
+            pass: loader.map(names::MAP_WALL_PASS)?,
+            threads: loader.map(names::MAP_WAITING_THREADS)?,
+            period: Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX),
+            max_share: loader.max_overhead_percent / 100.0,
             started,
             periods: 0,
             passes: 0,
@@ -89,7 +108,7 @@ impl WallPasses {
             next_flush: started + FLUSH_INTERVAL,
         };
         passes.plan_next(started);
-        passes
+        Ok(passes)
     }
 
     /// Begins the first period.
@@ -147,7 +166,7 @@ impl WallPasses {
         let Ok(mut thread) = WaitingThread::read_from_bytes(&value) else { return Ok(()) };
         if thread.ticks() > 0 {
             self.flushed_ticks += thread.ticks();
-            samples.extend(records::waiting_sample(&thread));
+            samples.extend(records::waiting_sample(&thread, self.event));
         }
         // One that was on a CPU at the last pass keeps its time in run queues.
         if thread.found_ticks <= self.removal_ticks {
@@ -204,20 +223,16 @@ impl WallPasses {
     }
 }
 
-/// How passes get the user stacks of threads.
-#[derive(Debug)]
-pub(super) enum WallStacks {
-    /// The iterator copies them. A scan precedes the pass over a single process.
-    Copied(Option<WallScanner>),
-    /// The iterator requests copies.
-    Requested(RequestedStacks),
-}
-
-/// The maps of passes.
-#[derive(Debug)]
-pub(super) struct WallMaps {
-    pub(super) pass: OwnedFd,
-    pub(super) threads: OwnedFd,
+/// Loads the scan of the threads of a process. `None` where the kernel refuses it.
+fn load_scanner(loader: &ProgramLoader<'_>, pid: u32, pass: OwnedFd) -> Result<Option<WallScanner>> {
+    let scan = loader.load_iterator(names::PROGRAM_WALL_SCAN, false);
+    let links = scan.and_then(|scan| {
+        let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(pid));
+        Ok(ScanLinks { scan: attach(pid)?, end: attach(std::process::id())? })
+    });
+    let links = links.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
+    let result = loader.map(names::MAP_WALL_SCAN)?;
+    Ok(links.map(|links| WallScanner::new(links, result, pass)))
 }
 
 fn write(map: &OwnedFd, pass: &WallPass) -> io::Result<()> {

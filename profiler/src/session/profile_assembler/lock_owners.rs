@@ -33,13 +33,13 @@ mod tests {
     use profiler_symbolize::ObservedLock;
 
     use super::*;
-    use crate::session::sample_events::Sampled;
+    use crate::sampler::EventPlan;
 
     #[test]
     fn an_owner_is_a_thread_of_its_process_at_a_time_of_the_interval() {
         let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
         let key = table.prefetch(std::process::id());
-        let mut assembler = ProfileAssembler::new(&Sampled::default(), 1_000);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, 1_000);
         let lock = |tid, waiters| ObservedLock {
             lock: 0x1000,
             owner: (tid, Arc::from("worker")),

@@ -128,7 +128,7 @@ mod tests {
     use profiler_profile::{Header, Profile, RuntimeEventKind, Thread};
 
     use super::*;
-    use crate::session::{sample_events::Sampled, test_symbolizer::symbolizer};
+    use crate::{sampler::EventPlan, session::test_symbolizer::symbolizer};
 
     const STARTED_NS: u64 = 1_000;
 
@@ -152,7 +152,7 @@ mod tests {
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let pid = std::process::id();
         let key = table.prefetch(pid);
-        let mut assembler = ProfileAssembler::new(&Sampled::default(), STARTED_NS);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, STARTED_NS);
         let count = |time_ns| OmittedCount {
             time_ns,
             kind: RuntimeEventKind::Contention,

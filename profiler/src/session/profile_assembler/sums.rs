@@ -14,10 +14,10 @@ impl ProfileAssembler {
         let process = self.builder.process(0, "");
         let thread = self.builder.thread(process, 0, "");
         let stack = self.builder.stack(Vec::new(), StackEnd::Empty);
-        for (index, value) in (0..).zip(sums.iter().copied()) {
+        for (index, value) in (0_u16..).zip(sums.iter().copied()) {
             let sample =
                 Sample { time_ns: 0, cpu: 0, thread, stack, event: EventId::FIRST, state: None, value };
-            self.events.add(&mut self.builder, Origin::Event(index), sample);
+            self.events.add(&mut self.builder, Origin { event: index, ..Origin::default() }, sample);
         }
     }
 }

@@ -27,7 +27,7 @@ use super::{
     pipeline::Pipeline,
     polling_interval::PollingInterval,
     reader::Reader,
-    start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline, sampled},
+    start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline},
     wake,
 };
 use crate::{
@@ -80,8 +80,8 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let settings = Profiler::builder().target(Target::Everything).build()?.settings;
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
     let directories = debug_file_directories(&settings)?;
-    let sampled = sampled(&settings);
-    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, sampled);
+    let events = settings.events.plan(Vec::new());
+    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, events);
     let shared = Arc::new(Shared::new()?);
     let waker = Arc::clone(&shared.reader_waker);
     let source = SimulatedSource::generate(node, &call_sites, Arc::clone(&waker));
@@ -150,11 +150,11 @@ fn process(
                 missing = missing.saturating_sub(count);
             }
             Message::Request { request, counts, ended_ns } => {
-                let IntervalCounts { ticks_before, counts } = *counts.ok_or_else(ended_early)?;
+                let IntervalCounts { counts_before, counts } = *counts.ok_or_else(ended_early)?;
                 let interval = Interval {
                     header: request.header,
                     ended_ns,
-                    ticks_before,
+                    counts_before,
                     counts,
                     adjustment: request.adjustment,
                     is_last: true,

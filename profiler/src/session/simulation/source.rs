@@ -111,7 +111,7 @@ impl SimulatedSource {
             kernel_stack,
             user_stack: id,
             value: 1,
-            origin: Origin::Timer,
+            origin: Origin::default(),
             waker: None,
             system_call: None,
         };
@@ -187,7 +187,7 @@ impl SampleSource for SimulatedSource {
     }
 
     fn counts(&mut self) -> Result<KernelCounts> {
-        Ok(KernelCounts { target_ticks: self.samples, ..KernelCounts::default() })
+        Ok(KernelCounts::of_ticks(self.samples))
     }
 }
 

@@ -1,0 +1,80 @@
+//! What a session samples, and how.
+
+use std::path::PathBuf;
+
+use super::ebpf::events::EventPlan;
+use crate::DEFAULT_MAX_OVERHEAD_PERCENT;
+
+/// How user stacks are unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unwind {
+    /// By call frame information (`.eh_frame`); by frame pointer through code that has none.
+    #[default]
+    Auto,
+    /// By frame pointer alone (`bpf_get_stack`): wrong wherever code was built without.
+    FramePointer,
+    /// By call frame information alone: a stack ends at code that has none.
+    Dwarf,
+}
+
+/// Which tasks the BPF programs sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    Everything,
+    Processes(Vec<u32>),
+    Threads(Vec<u32>),
+    /// A directory of the cgroup v2 hierarchy, and everything below it.
+    CgroupV2(PathBuf),
+    /// A directory of a cgroup v1 hierarchy, and everything below it.
+    CgroupV1 {
+        directory: PathBuf,
+        /// A controller of that hierarchy: `cpu`, `memory`.
+        controller: String,
+    },
+}
+
+/// What to sample, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) filter: Filter,
+    pub(crate) events: EventPlan,
+    /// Only these CPUs; `None` is every CPU that is online, now or later.
+    pub(crate) cpus: Option<Vec<u32>>,
+    pub(crate) kernel_stacks: bool,
+    pub(crate) user_stacks: bool,
+    pub(crate) unwind: Unwind,
+    /// Whether processes forked by a target process become targets.
+    pub(crate) children: bool,
+    /// The run time of the sampling programs that is allowed on each CPU.
+    pub(crate) max_overhead_percent: f64,
+}
+
+impl Plan {
+    /// CPU samples of these tasks on all CPUs, with kernel and user stacks.
+    pub(crate) fn cpu_samples(filter: Filter, frequency_hz: u64) -> Self {
+        Self {
+            filter,
+            events: EventPlan::cpu_samples(frequency_hz),
+            cpus: None,
+            kernel_stacks: true,
+            user_stacks: true,
+            unwind: Unwind::Auto,
+            children: false,
+            max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
+        }
+    }
+
+    /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
+    pub(crate) fn uses_unwinder(&self) -> bool {
+        self.user_stacks && self.unwind != Unwind::FramePointer
+    }
+
+    /// Whether the children of a sampled process are sampled.
+    pub(crate) fn follows_forks(&self) -> bool {
+        match self.filter {
+            Filter::Processes(_) => self.children,
+            Filter::Threads(_) => false,
+            Filter::Everything | Filter::CgroupV2(_) | Filter::CgroupV1 { .. } => true,
+        }
+    }
+}
