@@ -7,6 +7,8 @@
 //! Source: dotnet/runtime, `vm/codeman.h` (`CodeHeader`); Microsoft, "x64 exception handling", `RUNTIME_FUNCTION` and
 //! `UNWIND_INFO`.
 
+use std::ops::Range;
+
 use crate::{
     code_ranges::CodeRange, error::LookupError, layout::CodeLayout, memory::LimitedMemory, nibble_map,
 };
@@ -38,6 +40,30 @@ pub(crate) struct MethodHeader {
     /// The address of the header, and its functions: they change when the code is replaced.
     header: u64,
     functions: Vec<u8>,
+}
+
+/// A function of a method: the method itself or one of its exception handlers.
+pub(crate) struct Function {
+    /// The addresses of its code.
+    pub(crate) code: Range<u64>,
+    /// The address of its `UNWIND_INFO`.
+    pub(crate) unwind_info: u64,
+}
+
+impl MethodHeader {
+    /// The functions in ascending order, within a code range.
+    pub(crate) fn functions(&self, range: &CodeRange) -> impl Iterator<Item = Function> {
+        let functions = self.functions.as_chunks::<FUNCTION_BYTES>().0.iter();
+        functions.map(|function| Function::at(range, function))
+    }
+}
+
+impl Function {
+    fn at(range: &CodeRange, function: &[u8; FUNCTION_BYTES]) -> Self {
+        let address = |relative: u32| range.begin.saturating_add(relative.into());
+        let [begin, end, unwind_info] = words(function);
+        Self { code: address(begin)..address(end), unwind_info: address(unwind_info) }
+    }
 }
 
 /// Finds the method or stub at an address of a code heap.
@@ -93,19 +119,17 @@ fn read_header(
     let mut end = start;
     let mut contains_address = false;
     for function in functions.as_chunks::<FUNCTION_BYTES>().0 {
-        let [function_begin, function_end, unwind_info] = words(function);
-        let function_begin = range.begin.saturating_add(function_begin.into());
-        let function_end = range.begin.saturating_add(function_end.into());
+        let Function { code, unwind_info } = Function::at(range, function);
         // The functions of a method follow each other, the first one from the start of its code on.
-        let is_in_order = if end == start { function_begin == start } else { function_begin >= end };
-        if !is_in_order || function_end <= function_begin || function_end > range.end {
+        let is_in_order = if end == start { code.start == start } else { code.start >= end };
+        if !is_in_order || code.is_empty() || code.end > range.end {
             return Err(LookupError::Malformed("table of functions"));
         }
-        if (function_begin..function_end).contains(&address) {
-            check_unwind_info(memory, range.begin.saturating_add(unwind_info.into()))?;
+        if code.contains(&address) {
+            check_unwind_info(memory, unwind_info)?;
             contains_address = true;
         }
-        end = function_end;
+        end = code.end;
     }
     if !contains_address {
         return Err(LookupError::NoMethod);

@@ -66,6 +66,9 @@ pub enum LookupError {
     /// The code was freed or replaced while it was read.
     #[error("the code at the address changed while it was read")]
     CodeChanged,
+    /// The runtime frees the code when nothing refers to it, and uses its memory for other code.
+    #[error("the runtime can free the code at the address")]
+    CanBeFreed,
     /// The memory of the process cannot be read.
     #[error("{0}")]
     Read(#[from] ReadError),

@@ -7,7 +7,7 @@ use profiler_binary_reader::Image;
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 
 use crate::{
-    DataDescriptor, DotNetRuntime, ManagedThread, ReadLimits,
+    DataDescriptor, DotNetRuntime, FunctionFrames, ManagedThread, ReadLimits,
     test_image::{self, DYNAMIC, GET, Place, RUN, STUB, Version, code_of},
 };
 
@@ -42,9 +42,17 @@ pub fn find_methods(input: &[u8]) {
         return;
     };
     for method in [RUN, GET, DYNAMIC, STUB] {
-        let _ = runtime.find(RuntimeAddress(code_of(method) + 5), &NoFiles);
-        let cost = runtime.last_cost();
-        assert!(cost.reads <= limits.reads + 100 && cost.bytes <= 2 * limits.bytes, "{cost:?}");
+        let address = RuntimeAddress(code_of(method) + 5);
+        let _ = runtime.find(address, &NoFiles);
+        let cost_of_name = runtime.last_cost();
+        if let Ok(functions) = runtime.function_frames(address) {
+            let code_bytes =
+                |function: &FunctionFrames| (function.code.end.0 - function.code.start.0) as usize;
+            assert!(functions.iter().all(|function| function.instructions.len() == code_bytes(function)));
+        }
+        for cost in [cost_of_name, runtime.last_cost()] {
+            assert!(cost.reads <= limits.reads + 100 && cost.bytes <= 2 * limits.bytes, "{cost:?}");
+        }
     }
     list_threads_and_monitors(&mut runtime, limits);
 }

@@ -17,6 +17,8 @@
 //! name, spelled as those from EventPipe
 //! ```
 //!
+//! [`DotNetRuntime::function_frames`] reads what describes the frames of a method, which often has no frame pointer.
+//!
 //! [`DotNetRuntime::threads`] lists the managed threads, and [`DotNetRuntime::monitors`] the locks that threads hold and others
 //! wait for.
 //!
@@ -67,6 +69,7 @@ mod code_ranges;
 mod descriptor;
 mod error;
 mod freeable_code;
+mod function_frames;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod layout;
@@ -92,6 +95,7 @@ mod threads;
 
 pub use descriptor::{ContractVersion, DataDescriptor};
 pub use error::{DescriptorError, LookupError, StateError};
+pub use function_frames::FunctionFrames;
 pub use memory::{Memory, ReadError, ReadLimits};
 pub use monitors::HeldMonitor;
 pub use runtime::{CodeKind, DotNetRuntime, RuntimeCode, RuntimeSymbols};

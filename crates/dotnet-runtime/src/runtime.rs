@@ -15,9 +15,10 @@ use crate::{
     descriptor::DataDescriptor,
     error::{DescriptorError, LookupError, StateError},
     freeable_code,
+    function_frames::{self, FunctionFrames},
     layout::Layouts,
     memory::{LimitedMemory, Memory, MemoryImage, ReadError, ReadLimits},
-    method_desc::{Definition, MethodDesc},
+    method_desc::{Definition, MethodDesc, is_lightweight},
     method_names::build_name,
     modules::Modules,
     monitors::{HeldMonitor, MonitorReader},
@@ -150,6 +151,32 @@ impl DotNetRuntime {
                 }
             }
         }
+    }
+
+    /// Returns what describes the frames of the method at an address, function by function in ascending order. It holds as long as the
+    /// process runs: code that the runtime can free has none.
+    ///
+    /// # Errors
+    /// [`LookupError`]: [`CanBeFreed`](LookupError::CanBeFreed), [`NoMethod`](LookupError::NoMethod) for a stub or precompiled code,
+    /// or why the method cannot be read.
+    pub fn function_frames(&mut self, address: RuntimeAddress) -> Result<Vec<FunctionFrames>, LookupError> {
+        self.memory.begin();
+        if address.0 >= CODE_END {
+            return Err(LookupError::NoCode);
+        }
+        let (memory, code) = (&self.memory, &self.layouts.code);
+        let range = find_range(memory, code, address.0)?;
+        let CodeRangeContent::Heap(heap) = range.content else { return Err(LookupError::NoMethod) };
+        let find = || match find_code(memory, code, &range, heap, address.0)? {
+            CodeBlock::Method(header) => Ok(header),
+            CodeBlock::Stub => Err(LookupError::NoMethod),
+        };
+        let header = find()?;
+        if range.is_collectible || is_lightweight(memory, &self.layouts.method, header.method)? {
+            return Err(LookupError::CanBeFreed);
+        }
+        let frames = function_frames::read(memory, &range, &header)?;
+        if find()? == header { Ok(frames) } else { Err(LookupError::CodeChanged) }
     }
 
     /// Returns the starts of the methods whose code the runtime can free ([`RuntimeCode::can_be_freed`]). One that is compiled

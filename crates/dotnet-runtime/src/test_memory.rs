@@ -1,6 +1,8 @@
 //! Memory of a process that tests and the fuzz target build.
 
 use std::collections::BTreeMap;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::{Memory, ReadError};
 
@@ -58,5 +60,30 @@ impl Memory for TestMemory {
             *byte = page[(at % PAGE_BYTES) as usize];
         }
         Ok(())
+    }
+}
+
+/// Memory that is changed from a read on.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct ChangingMemory {
+    before: TestMemory,
+    after: TestMemory,
+    pub(crate) reads: AtomicU64,
+    changes_at: u64,
+}
+
+#[cfg(test)]
+impl ChangingMemory {
+    pub(crate) fn new(before: &TestMemory, after: &TestMemory, changes_at: u64) -> Self {
+        Self { before: before.clone(), after: after.clone(), reads: AtomicU64::new(0), changes_at }
+    }
+}
+
+#[cfg(test)]
+impl Memory for ChangingMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let is_changed = self.reads.fetch_add(1, Ordering::Relaxed) >= self.changes_at;
+        if is_changed { self.after.read(address, into) } else { self.before.read(address, into) }
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use profiler_addresses::RuntimeAddress;
@@ -19,7 +16,7 @@ use crate::{
         METHOD_BYTES, MODULE, OUTER, Place, RUN, SECTION, STUB, TYPES, Version, code_of, header_of,
         method_desc_of, type_of,
     },
-    test_memory::TestMemory,
+    test_memory::{ChangingMemory, TestMemory},
 };
 
 pub(crate) struct NoFiles;
@@ -341,22 +338,6 @@ fn the_name_and_the_signature_of_a_dynamic_method_are_bounded() {
     assert_eq!(endless.unwrap().name.len(), "Test!dynamicClass.(int32,?)".len() + (4 << 10));
 }
 
-/// Memory that is changed from a read on.
-#[derive(Debug)]
-struct ChangingMemory {
-    before: TestMemory,
-    after: TestMemory,
-    reads: AtomicU64,
-    changes_at: u64,
-}
-
-impl Memory for ChangingMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        let is_changed = self.reads.fetch_add(1, Ordering::Relaxed) >= self.changes_at;
-        if is_changed { self.after.read(address, into) } else { self.before.read(address, into) }
-    }
-}
-
 #[test]
 fn code_that_is_replaced_during_a_lookup_has_the_name_of_before_or_after_or_none() {
     const OTHER: &str = "Test!dynamicClass.another(int32,?)";
@@ -373,12 +354,7 @@ fn code_that_is_replaced_during_a_lookup_has_the_name_of_before_or_after_or_none
         assert_eq!(names[1], OTHER);
         let mut outcomes = [0, 0, 0];
         for changes_at in 0..200 {
-            let memory = ChangingMemory {
-                before: before.clone(),
-                after: after.clone(),
-                reads: AtomicU64::new(0),
-                changes_at,
-            };
+            let memory = ChangingMemory::new(&before, &after, changes_at);
             match open(memory, symbols).find(RuntimeAddress(address), &NoFiles) {
                 Ok(found) if found.name == names[0] => outcomes[0] += 1,
                 Ok(found) if found.name == names[1] => outcomes[1] += 1,
@@ -403,8 +379,7 @@ fn a_module_that_is_replaced_has_the_names_of_the_new_one() {
     let at = |text: &[u8]| metadata.windows(text.len()).position(|window| window == text).unwrap() as u64;
     after.write(IMAGE + at(b"Run\0"), b"Rum");
     after.write(IMAGE + at(&[7; 16]), &[8; 16]);
-    let memory = ChangingMemory { before, after, reads: AtomicU64::new(0), changes_at: 1 << 40 };
-    let memory = Arc::new(memory);
+    let memory = Arc::new(ChangingMemory::new(&before, &after, 1 << 40));
     let shared: Arc<dyn Memory> = Arc::clone(&memory) as Arc<dyn Memory>;
     let mut runtime = DotNetRuntime::open(shared, symbols, ReadLimits::default(), &Arc::default()).unwrap();
     let mut name = || runtime.find(RuntimeAddress(code_of(RUN)), &NoFiles).unwrap().name;
@@ -442,9 +417,11 @@ fn damaged_memory_takes_bounded_reads_and_does_not_panic() {
             continue;
         };
         for method in [RUN, GET, DYNAMIC, STUB] {
-            let _ = runtime.find(RuntimeAddress(code_of(method) + 5), &NoFiles);
-            let cost = runtime.last_cost();
-            assert!(cost.reads <= limits.reads + 10, "{cost:?}");
+            let address = RuntimeAddress(code_of(method) + 5);
+            let _ = runtime.find(address, &NoFiles);
+            assert!(runtime.last_cost().reads <= limits.reads + 10, "{:?}", runtime.last_cost());
+            let _ = runtime.function_frames(address);
+            assert!(runtime.last_cost().reads <= limits.reads + 10, "{:?}", runtime.last_cost());
         }
     }
 }

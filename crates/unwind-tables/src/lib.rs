@@ -1,7 +1,7 @@
 //! Compact unwind tables for stack unwinding in a BPF program, compiled from the unwind information of binaries.
 //!
 //! A BPF program cannot interpret DWARF. This crate compiles the call frame information of an ELF file, or the
-//! `UNWIND_INFO` of a ReadyToRun (.NET) image, to rows of four bytes and a small set of distinct rules, which a BPF program
+//! `UNWIND_INFO` of .NET code, to rows of four bytes and a small set of distinct rules, which a BPF program
 //! searches with a bounded number of steps. Files are not trusted: they are read within limits, compilation can be
 //! cancelled, and functions with unusable unwind information are counted and left out.
 //!
@@ -9,7 +9,8 @@
 //! .eh_frame, .debug_frame,           ┐
 //! .gopclntab (ELF) ──────────────────┤
 //!                                    ├─ functions by address ── rows ── distinct rules ── pages ─> UnwindTable
-//! UNWIND_INFO (ReadyToRun image, PE) ┘
+//! UNWIND_INFO (ReadyToRun image,     │
+//! JIT code of .NET) ─────────────────┘
 //! ```
 //!
 //! ```
@@ -39,7 +40,8 @@
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
 //! | `go_rows` | rows from the sizes of frames in the function table of Go |
-//! | `managed_code` | rows of epilogues, which the call frame information of NativeAOT does not describe |
+//! | `managed_code` | rows of epilogues, which the unwind information of NativeAOT and of the JIT of .NET does not describe |
+//! | `managed_function` | [`ManagedFunction`]: `UNWIND_INFO` and epilogues of the JIT code of .NET to rows |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
 //! | `rule_set` | the distinct rules |
 //! | `row_writer`, `packed_rows`, `table` | [`UnwindTable`] |
@@ -54,6 +56,7 @@ mod go_rows;
 mod instruction_rows;
 mod jit_source;
 mod managed_code;
+mod managed_function;
 mod packed_rows;
 mod precompiled;
 mod row_writer;
@@ -68,6 +71,7 @@ pub mod test_cfi;
 #[cfg(fuzzing)]
 pub use cfi::compile_section;
 pub use jit_source::JitFunction;
+pub use managed_function::ManagedFunction;
 #[cfg(fuzzing)]
 pub use precompiled::compile_unwind_info;
 pub use source::TableSource;

@@ -1,4 +1,5 @@
-//! The code of NativeAOT programs, whose call frame information (CFI) describes prologues but not epilogues.
+//! Code of .NET whose unwind information describes prologues but not epilogues: that of NativeAOT programs and that of the JIT
+//! compiler.
 //!
 //! The *return test* counts the `ret` instructions at which the CFA is not RSP + 8. If it fails, rows from the instructions of
 //! epilogues replace those of the CFI there.
@@ -31,7 +32,7 @@ const MAX_CODE_BYTES: u64 = 32 << 20;
 /// The return test fails if more than one in so many `ret` instructions has a wrong row.
 const RETURNS_PER_WRONG_ROW: usize = 20;
 
-/// The methods of a NativeAOT program.
+/// The methods of a NativeAOT program, or a function of JIT code.
 pub(crate) struct ManagedCode {
     address: u64,
     bytes: Vec<u8>,
@@ -49,6 +50,11 @@ pub(crate) struct FunctionEpilogues {
 }
 
 impl ManagedCode {
+    /// Code from an address on.
+    pub(crate) fn new(address: u64, bytes: Vec<u8>) -> Self {
+        Self { address, bytes }
+    }
+
     /// Reads the section; `None` if the file has none, or it is too large.
     pub(crate) fn read(elf: &Elf, headers: &Sections) -> Result<Option<Self>, ParseError> {
         let section = headers.find(MANAGED_CODE).filter(|_| elf.machine() == Machine::X86_64);
@@ -59,7 +65,7 @@ impl ManagedCode {
             return Ok(None);
         };
         let bytes = elf.image().read(offset.0, length, MAX_CODE_BYTES)?;
-        Ok(Some(Self { address: addresses.start, bytes }))
+        Ok(Some(Self::new(addresses.start, bytes)))
     }
 
     /// Whether a function is in the section.

@@ -10,6 +10,7 @@ use profiler_elf_symbols::{Elf, Machine};
 use crate::{
     elf_source::ElfSource,
     jit_source::{JitFunction, JitSource},
+    managed_function::{ManagedFunction, ManagedSource},
     precompiled::PrecompiledSource,
     table::UnwindTable,
 };
@@ -27,6 +28,7 @@ enum Kind {
     Elf(ElfSource),
     Precompiled(PrecompiledSource),
     Jit(JitSource),
+    Managed(ManagedSource),
 }
 
 impl TableSource {
@@ -63,10 +65,19 @@ impl TableSource {
         mapped_offset: FileOffset,
         functions: impl IntoIterator<Item = JitFunction<'a>>,
     ) -> Self {
-        let bytes = memory.end.0.saturating_sub(memory.start.0);
-        let section = (mapped_offset, ElfAddress(0), bytes, true);
-        let layout = SegmentLayout::from_sections(std::iter::once(section));
+        let layout = memory_layout(&memory, mapped_offset);
         Self { layout, kind: Kind::Jit(JitSource::read(machine, memory, functions)) }
+    }
+
+    /// The functions of .NET that were compiled into a mapping of `memory`, in ascending order. Functions that are not within it, or
+    /// begin in another one, are left out.
+    pub fn of_managed_functions<'a>(
+        memory: &Range<RuntimeAddress>,
+        mapped_offset: FileOffset,
+        functions: impl IntoIterator<Item = &'a ManagedFunction>,
+    ) -> Self {
+        let layout = memory_layout(memory, mapped_offset);
+        Self { layout, kind: Kind::Managed(ManagedSource::new(memory, functions)) }
     }
 
     /// Whether the file is a .NET image with precompiled code.
@@ -90,6 +101,13 @@ impl TableSource {
             Kind::Elf(elf) => elf.compile(should_continue),
             Kind::Precompiled(code) => code.compile(should_continue),
             Kind::Jit(code) => code.compile(should_continue),
+            Kind::Managed(code) => code.compile(should_continue),
         }
     }
+}
+
+/// The layout of JIT code: addresses of its table are relative to the start of its mapping.
+fn memory_layout(memory: &Range<RuntimeAddress>, mapped_offset: FileOffset) -> SegmentLayout {
+    let bytes = memory.end.0.saturating_sub(memory.start.0);
+    SegmentLayout::from_sections(std::iter::once((mapped_offset, ElfAddress(0), bytes, true)))
 }

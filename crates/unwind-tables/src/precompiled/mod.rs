@@ -19,7 +19,8 @@ use profiler_dotnet_symbols::pe::{
     precompiled::{RUNTIME_FUNCTIONS, ReadyToRunHeader},
 };
 
-use self::unwind_info::{Prologue, UnwindInfoSection};
+use self::unwind_info::Prologue;
+pub(crate) use self::unwind_info::UnwindInfoSection;
 use crate::{
     row_writer::RowWriter,
     rule::rule_without_offsets,
@@ -46,7 +47,7 @@ const MAX_FUNCTION_BYTES: u32 = 4 << 20;
 const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 4096;
 
 /// The alignment of functions. The padding up to it is never executed.
-const FUNCTION_ALIGNMENT_BYTES: u32 = 16;
+pub(crate) const FUNCTION_ALIGNMENT_BYTES: u32 = 16;
 
 /// Everything of an image that its unwind table depends on.
 #[derive(Debug, Hash)]
