@@ -3,6 +3,7 @@
 //
 //   cpu      Main > Run > Outer > Middle > Alpha 60 %, Beta 30 %, Gamma 10 %
 //   tiny     Main > Run > TinyOuter > TinyMiddle > Alpha, where the JIT makes no frames for the Tiny methods
+//   frameless  Main > Run > Top > Outer > Middle > Inner > Work, see Frameless.cs
 //   generic  Main > Run > Repository`2.Sum over reference and value types
 //   dynamic  methods made at run time and thrown away again, so that their addresses are used anew; their names are
 //            free text with ';' in it
@@ -347,6 +348,7 @@ namespace Workload
             {
                 case "cpu": Cpu.Run(goesOn); break;
                 case "tiny": Tiny.Run(goesOn); break;
+                case "frameless": Frameless.Run(goesOn); break;
                 case "generic": Generic.Run(goesOn); break;
                 case "dynamic": Dynamic.Run(goesOn); break;
                 case "replaced": Replaced.Run(goesOn); break;

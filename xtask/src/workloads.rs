@@ -168,9 +168,18 @@ fn build_dotnet() -> Result<()> {
     }
     let framework = setup::dotnet_runtime("3.1").join("shared/Microsoft.NETCore.App/3.1.23");
     let program = folder.join("app/app.dll");
-    let sources =
-        ["App.cs", "Events.cs", "Gaps.cs", "Replaced.cs", "Reuse.cs", "Services.cs", "Storms.cs", "Waits.cs"]
-            .map(|name| source_folder.join(name));
+    let sources = [
+        "App.cs",
+        "Events.cs",
+        "Frameless.cs",
+        "Gaps.cs",
+        "Replaced.cs",
+        "Reuse.cs",
+        "Services.cs",
+        "Storms.cs",
+        "Waits.cs",
+    ]
+    .map(|name| source_folder.join(name));
     let mut mcs = Command::new("mcs");
     mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1702"]);
     for assembly in ASSEMBLIES {

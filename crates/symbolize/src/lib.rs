@@ -104,6 +104,7 @@ pub use self::{
     jit::RequestedMethods,
     jitdump::JitFunctionFrames,
     locks::{ObservedLock, ProcessLocks},
+    method_memory::ManagedFunctionFrames,
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},
@@ -168,6 +169,8 @@ pub struct RuntimeRequests {
     /// Whether the methods of runtimes that report none are read from the memory of their process, with the feature
     /// `dotnet-memory`. The runtime is not contacted.
     pub memory: bool,
+    /// Whether what describes the frames of these methods is read as well ([`Symbolizer::take_function_frames`]).
+    pub frames: bool,
     /// Perf maps, which need the events.
     pub perf_maps: bool,
     /// Which method the JIT compiles, which needs the events ([`Symbolizer::compiled_method`]).
@@ -196,8 +199,13 @@ impl Default for RuntimeRequests {
 
 impl RuntimeRequests {
     /// No runtime is contacted.
-    pub const NOTHING: Self =
-        Self { events: MethodEventRequests::Never, memory: false, perf_maps: false, compilations: false };
+    pub const NOTHING: Self = Self {
+        events: MethodEventRequests::Never,
+        memory: false,
+        frames: false,
+        perf_maps: false,
+        compilations: false,
+    };
 }
 
 impl Symbolizer {

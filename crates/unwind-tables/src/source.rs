@@ -85,6 +85,11 @@ impl TableSource {
         matches!(self.kind, Kind::Precompiled(_))
     }
 
+    /// Whether it is of JIT code.
+    pub fn is_of_jit_code(&self) -> bool {
+        matches!(self.kind, Kind::Jit(_) | Kind::Managed(_))
+    }
+
     /// The segments of the file, which convert the addresses of a mapping to those of the table.
     pub fn layout(&self) -> &SegmentLayout {
         &self.layout

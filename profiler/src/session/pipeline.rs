@@ -309,9 +309,8 @@ impl Pipeline {
             let begin = Instant::now();
             self.symbolizer.poll_jit(&self.processes, now_ns);
             self.poll_runtime_events();
-            let call_frames = self.symbolizer.take_jit_call_frames();
             if let Some(unwinding) = &mut self.unwinding {
-                unwinding.set_jit_call_frames(call_frames);
+                unwinding.update_jit_code(&mut self.symbolizer);
             }
             self.jit_poll.end(now_ns, begin.elapsed());
         }

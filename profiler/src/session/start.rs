@@ -311,6 +311,7 @@ pub(super) fn new_pipeline(
     symbolizer.set_runtime_requests(RuntimeRequests {
         events: settings.dotnet_method_events(),
         memory: settings.dotnet_names != DotnetNames::Events,
+        frames: settings.user_stacks && settings.unwind != Unwind::FramePointer,
         perf_maps: settings.dotnet_perf_map,
         compilations: settings.dotnet_compilations,
     });

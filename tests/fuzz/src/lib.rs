@@ -32,7 +32,9 @@ use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
 use profiler_triggers::{Condition, Evaluator, Truth, Values};
-use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
+use profiler_unwind_tables::{
+    ManagedFunction, TableSource, UnwindTable, compile_section, compile_unwind_info,
+};
 use tempfile::TempDir;
 
 pub use self::{
@@ -284,9 +286,19 @@ pub fn eh_frame(bytes: &[u8]) {
     check_tables(table_of_file(bytes).into_iter().chain(compile_section(bytes)), bytes);
 }
 
-/// `UNWIND_INFO`, as a .NET image and as a bare section.
+/// `UNWIND_INFO`, as a .NET image, as a bare section, and of a function of JIT code.
 pub fn unwind_info(bytes: &[u8]) {
-    check_tables(table_of_file(bytes).into_iter().chain(compile_unwind_info(bytes)), bytes);
+    let precompiled = table_of_file(bytes).into_iter().chain(compile_unwind_info(bytes));
+    check_tables(precompiled.chain(table_of_jit_function(bytes)), bytes);
+}
+
+/// The first half of the bytes is the `UNWIND_INFO`, the second one the instructions.
+fn table_of_jit_function(bytes: &[u8]) -> Option<UnwindTable> {
+    let (unwind_info, instructions) = bytes.split_at(bytes.len() / 2);
+    let code = RuntimeAddress(0x100)..RuntimeAddress(0x100 + instructions.len() as u64);
+    let memory = RuntimeAddress(0)..code.end;
+    let function = ManagedFunction::compile(code, unwind_info.to_vec(), instructions.to_vec()).ok()?;
+    TableSource::of_managed_functions(&memory, FileOffset(0), [&function]).compile(&|| true).ok()
 }
 
 fn table_of_file(bytes: &[u8]) -> Option<UnwindTable> {

@@ -17,6 +17,11 @@ const SAMPLES: u64 = 1_500;
 
 /// A program whose runtime has no diagnostics socket and writes no perf map.
 pub(crate) fn without_diagnostics(program: &str, mode: &str) -> Workload {
+    Workload::run(&mut dotnet_without_diagnostics(program, mode))
+}
+
+/// The command that starts it.
+pub(crate) fn dotnet_without_diagnostics(program: &str, mode: &str) -> Command {
     let mut command = match program.starts_with("single-file") {
         true => Command::new(workload_path("dotnet").join(program)),
         false => Workload::dotnet_command(program, mode),
@@ -24,7 +29,8 @@ pub(crate) fn without_diagnostics(program: &str, mode: &str) -> Workload {
     if program.starts_with("single-file") {
         command.args([mode, "600"]);
     }
-    Workload::run(command.env("PERF_MAP", "0").env("DOTNET_EnableDiagnostics", "0"))
+    command.env("PERF_MAP", "0").env("DOTNET_EnableDiagnostics", "0");
+    command
 }
 
 /// The names of JIT frames, each as often as it was sampled, and the number of those without a name.

@@ -31,6 +31,7 @@ mod dotnet_reuse;
 mod dotnet_runtime;
 mod dotnet_services;
 mod dotnet_storms;
+mod dotnet_unwinding;
 mod findings;
 mod frequency;
 mod go_programs;

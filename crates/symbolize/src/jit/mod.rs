@@ -33,7 +33,7 @@ use crate::{
     MethodEventRequests, RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitFunctionFrames, JitSymbol},
-    method_memory::{FoundMethod, MethodMemory},
+    method_memory::{FoundMethod, ManagedFunctionFrames, MethodMemory},
     perf_map::{MappedCode, PerfMap},
     symbol::{Function, Symbolized},
 };
@@ -125,7 +125,7 @@ impl JitNames {
         };
         let language = language_of(process);
         let may_read_memory = cfg!(feature = "dotnet-memory") && requests.memory && !proc.has_capture();
-        let method_memory = may_read_memory.then(|| MethodMemory::new(process.pid));
+        let method_memory = may_read_memory.then(|| MethodMemory::new(process.pid, requests.frames));
         Self {
             language,
             method_memory,
@@ -195,6 +195,11 @@ impl JitNames {
     pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
         // A process has one jitdump; the others are those of other directories.
         self.jit_dumps.iter_mut().find_map(|dump| dump.names.take_changed_call_frames())
+    }
+
+    /// What describes the frames of the .NET methods that were found in memory since the last call.
+    pub(crate) fn take_function_frames(&mut self) -> Vec<ManagedFunctionFrames> {
+        self.method_memory.as_mut().map(MethodMemory::take_frames).unwrap_or_default()
     }
 
     /// The bytes of files that were read.

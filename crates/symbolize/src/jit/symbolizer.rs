@@ -15,7 +15,7 @@ use super::{
     tenant_limits::{self, MAX_JIT_BYTES},
 };
 use crate::{
-    CodeKey, JitFunctionFrames, Symbolizer,
+    CodeKey, JitFunctionFrames, ManagedFunctionFrames, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
     modules::tenants::tenant_of,
     symbol::Symbolized,
@@ -68,6 +68,13 @@ impl Symbolizer {
         let changed =
             |(key, names): (&ProcessKey, &mut JitNames)| Some((*key, names.take_changed_call_frames()?));
         self.jit.iter_mut().filter_map(changed).collect()
+    }
+
+    /// What describes the frames of .NET methods that were found in the memory of processes since the last call
+    /// ([`RuntimeRequests::frames`](crate::RuntimeRequests::frames)).
+    pub fn take_function_frames(&mut self) -> Vec<(ProcessKey, Vec<ManagedFunctionFrames>)> {
+        let found = self.jit.iter_mut().map(|(key, names)| (*key, names.take_function_frames()));
+        found.filter(|(_, functions)| !functions.is_empty()).collect()
     }
 
     /// Reads what the runtimes of the targets wrote and what is in their memory, and the method events that were received of them.

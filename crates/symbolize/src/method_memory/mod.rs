@@ -6,9 +6,12 @@
 //! looked up again each second, and at the end of a profile. The first poll looks up all such code, sampled or not: dynamic methods
 //! that stay have their names from then on.
 //!
+//! What describes the frames of a method is read with its name, unless its code can be freed.
+//!
 //! What the memory lacks ([`MemoryLack`]) is a reason to request the events of the runtime.
 
 mod found_methods;
+mod function_frames;
 mod lack;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
@@ -27,6 +30,7 @@ use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, Process};
 use profiler_profile::Reason;
 
+pub use self::function_frames::ManagedFunctionFrames;
 pub(crate) use self::{found_methods::FoundMethod, lack::MemoryLack};
 use self::{
     found_methods::{FoundMethods, ReadMethod},
@@ -63,6 +67,10 @@ pub(crate) struct MethodMemory {
     /// Sampled addresses that the next poll looks up.
     noted: HashSet<u64>,
     methods: FoundMethods,
+    /// Whether what describes the frames of methods is read.
+    reads_frames: bool,
+    /// That of methods that were found since it was taken.
+    frames: Vec<ManagedFunctionFrames>,
     /// The starts of the code that could be freed at the first poll.
     listed: HashSet<u64>,
     /// Addresses without a method when they were last looked up.
@@ -80,6 +88,8 @@ pub(crate) struct MethodMemory {
 #[derive(Debug, Default)]
 struct Found {
     code: Vec<(u64, Result<ReadMethod, Unnamed>)>,
+    /// What describes the frames of methods that cannot be freed.
+    frames: Vec<ManagedFunctionFrames>,
     /// The addresses for which there was no time.
     left: Vec<u64>,
     /// In the first read, the starts of the code that can be freed; none if there is too much.
@@ -102,9 +112,9 @@ enum Unnamed {
 }
 
 impl MethodMemory {
-    /// No methods yet of the process with this id.
-    pub(crate) fn new(pid: u32) -> Self {
-        Self { pid, ..Self::default() }
+    /// No methods yet of the process with this id. `reads_frames`: what describes their frames is read as well.
+    pub(crate) fn new(pid: u32, reads_frames: bool) -> Self {
+        Self { pid, reads_frames, ..Self::default() }
     }
 
     /// Has the next poll look up the method at an address, unless it is known and stays there.
@@ -160,7 +170,7 @@ impl MethodMemory {
         }
         let addresses: Vec<u64> = self.noted.drain().collect();
         let began_ns = monotonic_ns();
-        match self.reader.find_all(proc, process, addresses.clone(), MAX_READ_TIME) {
+        match self.reader.find_all(proc, process, addresses.clone(), MAX_READ_TIME, self.reads_frames) {
             Ok(found) => self.add_all(found, &(began_ns..monotonic_ns())),
             Err(ReadFailure::ProcessEnded) => {
                 self.has_ended = true;
@@ -181,6 +191,7 @@ impl MethodMemory {
             Some(_) => self.set_lack(MemoryLack::DynamicMethods),
             None => {}
         }
+        self.frames.extend(found.frames);
         for (address, code) in found.code {
             self.add(address, code, read_ns);
         }
@@ -214,6 +225,11 @@ impl MethodMemory {
         if self.unnamed.len() < MAX_UNNAMED {
             self.unnamed.insert(address, unnamed);
         }
+    }
+
+    /// What describes the frames of the methods that were found since the last call.
+    pub(crate) fn take_frames(&mut self) -> Vec<ManagedFunctionFrames> {
+        std::mem::take(&mut self.frames)
     }
 
     /// Finds the locks that threads wait for; `None` where the runtime cannot be read.
@@ -282,7 +298,14 @@ impl MethodMemory {
         let unnamed = self.unnamed.capacity() * size_of::<(u64, Unnamed)>();
         let unlisted = self.unlisted.capacity() * size_of::<u64>();
         let listed = self.listed.capacity() * size_of::<u64>();
-        noted + unnamed + unlisted + listed + self.methods.memory_bytes() + self.reader.memory_bytes()
+        let frames = self.frames.iter().map(ManagedFunctionFrames::memory_bytes).sum::<usize>();
+        noted
+            + unnamed
+            + unlisted
+            + listed
+            + frames
+            + self.methods.memory_bytes()
+            + self.reader.memory_bytes()
     }
 }
 

@@ -36,6 +36,7 @@ impl RuntimeReader {
         _: &Process,
         _: Vec<u64>,
         _: Duration,
+        _: bool,
     ) -> Result<Found, ReadFailure> {
         Err(ReadFailure::NotDescribed)
     }

@@ -2,6 +2,7 @@
 
 use std::{
     cmp::Reverse,
+    collections::HashSet,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -21,7 +22,7 @@ use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{ProcFs, Process};
 use rustix::io::Errno;
 
-use super::{Found, Unnamed, found_methods::ReadMethod};
+use super::{Found, ManagedFunctionFrames, Unnamed, found_methods::ReadMethod};
 use crate::{
     locks::AwaitedLock,
     modules::{Modules, tenants::tenant_of},
@@ -29,6 +30,10 @@ use crate::{
 
 /// Locks of one process in one reading: those for which most threads wait.
 const MAX_LOCKS: usize = 16;
+
+/// Bytes that describe the frames of methods, in one poll of a process: more than thousand methods have. The rest is read in the
+/// next one.
+const MAX_FRAME_BYTES: usize = 4 << 20;
 
 /// The runtime of a process.
 #[derive(Debug, Default)]
@@ -120,16 +125,17 @@ impl RuntimeReader {
         matches!(self, Self::Found(..) | Self::Opened(_))
     }
 
-    /// Finds the methods at addresses.
+    /// Finds the methods at addresses, and what describes their frames if `reads_frames`.
     pub(super) fn find_all(
         &mut self,
         proc: &ProcFs,
         process: &Process,
         addresses: Vec<u64>,
         max_time: Duration,
+        reads_frames: bool,
     ) -> Result<Found, ReadFailure> {
         let deadline = Instant::now() + max_time;
-        self.read(proc, process, move |opened| opened.find_all(addresses, deadline))
+        self.read(proc, process, move |opened| opened.find_all(addresses, deadline, reads_frames))
     }
 
     /// Finds the locks that threads wait for.
@@ -198,16 +204,33 @@ impl RuntimeReader {
 }
 
 impl OpenedRuntime {
-    fn find_all(&mut self, addresses: Vec<u64>, deadline: Instant) -> Result<Found, ReadFailure> {
+    fn find_all(
+        &mut self,
+        addresses: Vec<u64>,
+        deadline: Instant,
+        reads_frames: bool,
+    ) -> Result<Found, ReadFailure> {
         let mut found = Found::default();
+        let (mut described, mut frame_bytes) = (HashSet::new(), 0);
         if !std::mem::replace(&mut self.has_listed, true) {
             found.freeable = Some(self.list_freeable());
         }
         let mut addresses = addresses.into_iter();
         for address in addresses.by_ref() {
             let code = self.runtime.find(RuntimeAddress(address), &NoFiles);
-            found.code.push((address, code.map_err(unnamed).and_then(method)));
-            if Instant::now() >= deadline {
+            let code = code.map_err(unnamed).and_then(method);
+            if let Ok(method) = &code
+                && reads_frames
+                && !method.can_be_freed
+                && !method.is_precompiled
+                && described.insert(method.start)
+            {
+                let frames = self.read_frames(method.start);
+                frame_bytes += frames.iter().map(ManagedFunctionFrames::memory_bytes).sum::<usize>();
+                found.frames.extend(frames);
+            }
+            found.code.push((address, code));
+            if Instant::now() >= deadline || frame_bytes >= MAX_FRAME_BYTES {
                 break;
             }
         }
@@ -218,6 +241,18 @@ impl OpenedRuntime {
             return Err(ReadFailure::ProcessEnded);
         }
         Ok(found)
+    }
+
+    /// What describes the frames of the method that starts at an address. Without it, they are unwound by frame pointer or epilogue
+    /// scan.
+    fn read_frames(&mut self, start: u64) -> Vec<ManagedFunctionFrames> {
+        match self.runtime.function_frames(RuntimeAddress(start)) {
+            Ok(functions) => functions.into_iter().map(ManagedFunctionFrames::from).collect(),
+            Err(error) => {
+                log::debug!("the frames of the method at {start:x} are not read: {error}");
+                Vec::new()
+            }
+        }
     }
 
     /// The code that can be freed; `None` if it is not all.

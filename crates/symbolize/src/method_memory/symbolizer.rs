@@ -16,7 +16,7 @@ use crate::{
 impl Symbolizer {
     /// Whether the methods of a process can be read from its memory.
     pub(crate) fn has_method_memory(&mut self, process: &Process) -> bool {
-        let mut memory = MethodMemory::new(process.pid);
+        let mut memory = MethodMemory::new(process.pid, false);
         memory.find_runtime(&mut self.modules, process);
         memory.reader.is_usable() && {
             memory.read(&self.proc, process, usize::MAX);

@@ -1,7 +1,7 @@
 //! Makes the mapping entries of a process that the BPF program reads, with the unwind tables of the mapped files.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
@@ -63,7 +63,13 @@ impl FileTables {
         self.jit_tables.clear();
     }
 
-    /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table is built. A table that failed is built again if
+    /// Forgets the tables of the mappings in which JIT code begins at these addresses.
+    pub(super) fn forget_jit_tables(&mut self, starts: impl Iterator<Item = RuntimeAddress>) {
+        let starts: BTreeSet<RuntimeAddress> = starts.collect();
+        self.jit_tables.retain(|memory, _| starts.range(memory.clone()).next().is_none());
+    }
+
+    /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table of a file is built. A table that failed is built again if
     /// its back-off had passed at `due`.
     pub(super) fn entries(
         &mut self,
@@ -81,6 +87,7 @@ impl FileTables {
         let mut result = Entries { is_complete: true, ..Entries::default() };
         let (begin, mut built_tables) = (Instant::now(), 0);
         for mapping in mappings.current().filter(|mapping| is_unwound(mapping)) {
+            let mut flags = 0;
             let table = match &mapping.backing {
                 Backing::File { id, .. } => {
                     // Files that are no longer mapped are dropped.
@@ -101,11 +108,18 @@ impl FileTables {
                 }
                 Backing::Vdso => Some(tables.vdso(maps, stop)),
                 Backing::Jit | Backing::DotnetJit => {
-                    let functions = functions_in(&self.jit_functions, mapping);
                     let memory = mapping.start..mapping.end;
+                    let functions = functions_in(&self.jit_functions, mapping);
+                    let is_managed =
+                        functions.is_empty() && owner.managed_functions(&memory).next().is_some();
+                    if is_managed {
+                        // Methods that were not sampled yet, and code that can be freed, have no rows.
+                        flags = MappingFlags::SCAN_EPILOGUES;
+                    }
                     let table = match known_jit.get(&memory).filter(|table| !table.must_retry(due)) {
-                        _ if functions.is_empty() => None,
                         Some(table) => Some(*table),
+                        None if is_managed => Some(tables.managed_code(maps, owner, mapping, stop)),
+                        None if functions.is_empty() => None,
                         None => Some(tables.jit_code(maps, owner, mapping, functions, stop)),
                     };
                     self.jit_tables.extend(table.map(|table| (memory, table)));
@@ -121,6 +135,7 @@ impl FileTables {
                 tables.retain(key);
                 result.tables.push(key);
             }
+            let entry = entry.map(|entry| MappingEntry { flags, ..entry });
             push_merged(&mut result.entries, entry.unwrap_or_else(|| without_table(mapping)));
         }
         if result.tables.iter().any(|key| tables.is_managed(*key)) {

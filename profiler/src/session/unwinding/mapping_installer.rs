@@ -14,12 +14,13 @@ use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
 };
-use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
+use profiler_symbolize::{JitFunctionFrames, ManagedFunctionFrames, debug_file::DebugDirectories};
 
 use super::{
     back_off::BackOff,
     cached_table::TableKey,
     installations::Installations,
+    managed_functions::ManagedFunctions,
     mapping_entries::{Entries, FileTables, INSTALL_INTERVAL},
     table_cache::{TableCache, TableOwner},
     tenant::{SharedCapacity, Tenant, TurnQueue},
@@ -40,6 +41,8 @@ pub(super) struct MappingInstaller {
     maps: UnwindMaps,
     tables: TableCache,
     processes: HashMap<u32, InstalledState>,
+    /// Those of processes that are evicted as well: the symbolizer reports each method once.
+    managed: ManagedFunctions,
     /// Processes whose mappings have to be installed.
     queue: TurnQueue,
     /// Processes with failed tables, by the time at which the tables are built again. An entry with another time than
@@ -115,6 +118,7 @@ impl MappingInstaller {
             maps,
             tables: TableCache::new(files, debug_directories),
             processes: HashMap::new(),
+            managed: ManagedFunctions::default(),
             queue: TurnQueue::default(),
             retries: BTreeSet::new(),
             mapping_capacity: SharedCapacity::new(MAX_MAPPINGS as usize),
@@ -133,7 +137,7 @@ impl MappingInstaller {
         match change {
             MappingChange::Current(snapshot) => self.set_pending(snapshot),
             MappingChange::Forked { pid, process, parent } => self.fork(pid, process, parent),
-            MappingChange::Ended { pid } => self.remove(pid),
+            MappingChange::Ended { pid } => self.end(pid),
             MappingChange::EventsLost => self.remove_unknown(),
         }
     }
@@ -157,12 +161,32 @@ impl MappingInstaller {
 
     /// Installs the mappings of a process again, with the call frame information of its JIT code.
     pub(super) fn set_jit_call_frames(&mut self, key: ProcessKey, functions: Vec<JitFunctionFrames>) {
-        let Some((pid, process)) = self.processes.iter_mut().find(|(_, process)| process.process == key)
-        else {
-            return;
+        if let Some((pid, process)) = self.process_mut(key) {
+            process.files.set_jit_functions(functions);
+            self.install_again(pid);
+        }
+    }
+
+    /// Installs the mappings of a process again, with these further functions of JIT code of .NET.
+    pub(super) fn add_managed_functions(&mut self, key: ProcessKey, functions: Vec<ManagedFunctionFrames>) {
+        let Some((pid, process)) = self.process_mut(key) else {
+            // Its mappings are not reported yet.
+            return self.managed.keep(key, functions);
         };
-        let pid = *pid;
-        process.files.set_jit_functions(functions);
+        process.files.forget_jit_tables(functions.iter().map(|function| function.code.start));
+        let tenant = process.tenant;
+        self.managed.add(key, tenant, functions);
+        self.install_again(pid);
+    }
+
+    fn process_mut(&mut self, key: ProcessKey) -> Option<(u32, &mut InstalledState)> {
+        let process = self.processes.iter_mut().find(|(_, process)| process.process == key);
+        process.map(|(pid, process)| (*pid, process))
+    }
+
+    /// Has the mappings that were reported last installed again.
+    fn install_again(&mut self, pid: u32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
         if let Some((mappings, as_of_ns)) = process.reported.clone().filter(|_| process.pending.is_none()) {
             process.version = None;
             process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: Instant::now() });
@@ -263,12 +287,13 @@ impl MappingInstaller {
     fn set_pending(&mut self, snapshot: MappingSnapshot) {
         let MappingSnapshot { pid, process: key, mappings, as_of_ns } = snapshot;
         if self.processes.get(&pid).is_some_and(|process| process.process != key) {
-            self.remove(pid);
+            self.end(pid);
         }
         if !self.processes.contains_key(&pid) {
             let root = self.proc.root(pid).ok().map(Arc::new);
-            let state = InstalledState::new(key, self.tenant(root.as_deref()), root);
-            self.processes.insert(pid, state);
+            let tenant = self.tenant(root.as_deref());
+            self.managed.add_kept(key, tenant);
+            self.processes.insert(pid, InstalledState::new(key, tenant, root));
         }
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.version == Some(mappings.version()) {
@@ -328,6 +353,14 @@ impl MappingInstaller {
         }
     }
 
+    /// Forgets a process that has ended or executes another program.
+    fn end(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get(&pid) {
+            self.managed.remove(process.process);
+        }
+        self.remove(pid);
+    }
+
     fn remove(&mut self, pid: u32) {
         let Some(process) = self.processes.remove(&pid) else { return };
         self.uninstall(pid);
@@ -351,14 +384,15 @@ impl MappingInstaller {
         let Some(PendingMappings { mappings, as_of_ns, enqueued }) = process.pending.clone() else {
             return Ok(());
         };
-        let owner = TableOwner { pid, root: process.root.as_deref(), tenant: process.tenant };
+        let managed = self.managed.of_process(process.process);
+        let owner = TableOwner { pid, root: process.root.as_deref(), tenant: process.tenant, managed };
         let Entries { entries, tables, is_complete, retry_at } =
             process.files.entries(&mut self.tables, &mut self.maps, owner, &mappings, enqueued, stop);
         let tenant = process.tenant;
         let installed = match self.install(pid, tenant, &entries) {
             Ok(mappings) => InstalledProcess { mappings, tables, tenant, count: entries.len() },
             Err(error) => {
-                self.tables.release(&tables);
+                self.tables.release(&mut self.maps, &tables);
                 return Err(error);
             }
         };
@@ -407,7 +441,7 @@ impl MappingInstaller {
         if let Some(installed) = installed.and_then(Arc::into_inner) {
             self.maps.remove_mappings(installed.mappings);
             self.mapping_capacity.give_back(installed.tenant, installed.count);
-            self.tables.release(&installed.tables);
+            self.tables.release(&mut self.maps, &installed.tables);
         }
     }
 }

@@ -8,6 +8,7 @@ mod cached_table;
 mod cpu_quota;
 mod generations;
 mod installations;
+mod managed_functions;
 mod mapping_entries;
 mod mapping_installer;
 mod table_cache;
@@ -28,7 +29,9 @@ use std::{
 };
 
 use profiler_processes::{MappedFiles, MappingChange, ProcessKey, ProcessTable};
-use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
+use profiler_symbolize::{
+    JitFunctionFrames, ManagedFunctionFrames, Symbolizer, debug_file::DebugDirectories,
+};
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use super::memory_shortage::MemoryShortage;
@@ -46,6 +49,10 @@ const MAX_QUEUED_MESSAGES: usize = 64;
 /// The most changes that wait until the channel has capacity. Beyond it, the thread drops its state and gets all
 /// mappings again.
 const MAX_PENDING_CHANGES: usize = 16 * 1024;
+
+/// Bytes that describe frames of .NET methods and wait for the thread. A server with 20,000 methods has 10 MB. Methods beyond it are
+/// unwound by frame pointer or epilogue scan.
+const MAX_PENDING_FUNCTION_BYTES: usize = 16 << 20;
 
 /// The CPU time of the thread after which the start of sampling no longer waits for the unwind tables of the initial processes.
 /// On a machine that is busy, or whose files are not in memory, it waits for longer than that: the first stacks would be
@@ -74,6 +81,10 @@ pub(super) struct UnwindTableThread {
     must_clear: bool,
     /// Call frame information of JIT code that is not sent yet, by process.
     pending_frames: HashMap<ProcessKey, Vec<JitFunctionFrames>>,
+    /// What describes the frames of .NET methods and is not sent yet.
+    pending_functions: Vec<(ProcessKey, Vec<ManagedFunctionFrames>)>,
+    /// Shared with the message that has the previous ones, until the thread has applied it.
+    functions_in_flight: Arc<()>,
     installations: Arc<Installations>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -86,6 +97,8 @@ enum Message {
     Changes { changes: Vec<MappingChange>, must_clear: bool },
     /// The call frame information of all JIT code of these processes.
     JitCallFrames(HashMap<ProcessKey, Vec<JitFunctionFrames>>),
+    /// What describes the frames of further .NET methods of these processes.
+    ManagedFunctions { found: Vec<(ProcessKey, Vec<ManagedFunctionFrames>)>, in_flight: Arc<()> },
     /// The sender is notified when all mappings are installed.
     Wait(SyncSender<()>),
 }
@@ -111,6 +124,8 @@ impl UnwindTableThread {
             pending: Vec::new(),
             must_clear: false,
             pending_frames: HashMap::new(),
+            pending_functions: Vec::new(),
+            functions_in_flight: Arc::default(),
             installations,
             stop,
             thread,
@@ -138,8 +153,14 @@ impl UnwindTableThread {
         }
     }
 
-    /// Passes the call frame information of all JIT code of processes to the thread. Never blocks.
-    pub(super) fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, Vec<JitFunctionFrames>)>) {
+    /// Passes what describes the frames of JIT code to the thread. Never blocks.
+    pub(super) fn update_jit_code(&mut self, symbolizer: &mut Symbolizer) {
+        self.set_jit_call_frames(symbolizer.take_jit_call_frames());
+        self.add_managed_functions(symbolizer.take_function_frames());
+    }
+
+    /// Passes the call frame information of all JIT code of processes to the thread.
+    fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, Vec<JitFunctionFrames>)>) {
         self.pending_frames.extend(changed);
         // A process is known by its mappings.
         let awaits_mappings = !self.pending.is_empty() || self.must_clear;
@@ -149,6 +170,26 @@ impl UnwindTableThread {
         let message = Message::JitCallFrames(std::mem::take(&mut self.pending_frames));
         if let Err(Message::JitCallFrames(frames)) = self.send(message) {
             self.pending_frames = frames;
+        }
+    }
+
+    /// Passes what describes the frames of further .NET methods to the thread.
+    fn add_managed_functions(&mut self, found: Vec<(ProcessKey, Vec<ManagedFunctionFrames>)>) {
+        let pending = self.pending_functions.iter().flat_map(|(_, functions)| functions);
+        if pending.map(ManagedFunctionFrames::memory_bytes).sum::<usize>() < MAX_PENDING_FUNCTION_BYTES {
+            self.pending_functions.extend(found);
+        }
+        // One message at a time, because it has megabytes.
+        let is_busy = Arc::strong_count(&self.functions_in_flight) > 1;
+        if self.pending_functions.is_empty() || is_busy {
+            return;
+        }
+        let found = std::mem::take(&mut self.pending_functions);
+        let in_flight = Arc::clone(&self.functions_in_flight);
+        if let Err(Message::ManagedFunctions { found, .. }) =
+            self.send(Message::ManagedFunctions { found, in_flight })
+        {
+            self.pending_functions = found;
         }
     }
 
@@ -263,6 +304,12 @@ fn apply(installer: &mut MappingInstaller, message: Message) -> Option<SyncSende
         }
         Message::JitCallFrames(changed) => {
             changed.into_iter().for_each(|(process, frames)| installer.set_jit_call_frames(process, frames));
+        }
+        Message::ManagedFunctions { found, in_flight } => {
+            for (process, functions) in found {
+                installer.add_managed_functions(process, functions);
+            }
+            drop(in_flight);
         }
     }
     None

@@ -4,11 +4,13 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     io,
+    ops::Range,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
 use profiler_elf_symbols::{Elf, Machine};
@@ -18,12 +20,13 @@ use profiler_processes::{
     root_directory::RootDirectory,
 };
 use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
-use profiler_unwind_tables::{JitFunction, TableSource, UnwindTable};
+use profiler_unwind_tables::{JitFunction, ManagedFunction, TableSource, UnwindTable};
 use thiserror::Error;
 
 use super::{
     cached_table::{CachedTable, TableKey},
     generations::Generations,
+    managed_functions::FunctionsByStart,
     tenant::{SharedCapacity, Tenant},
 };
 use crate::{
@@ -72,6 +75,18 @@ pub(super) struct TableOwner<'a> {
     pub(super) root: Option<&'a RootDirectory>,
     /// The tenant that the table is charged to.
     pub(super) tenant: Tenant,
+    /// The functions of its JIT code of .NET.
+    pub(super) managed: Option<&'a FunctionsByStart>,
+}
+
+impl<'a> TableOwner<'a> {
+    /// The functions of JIT code of .NET that begin in a range of memory.
+    pub(super) fn managed_functions(
+        self,
+        memory: &Range<RuntimeAddress>,
+    ) -> impl Iterator<Item = &'a ManagedFunction> {
+        self.managed.into_iter().flat_map(|functions| functions.starting_in(memory))
+    }
 }
 
 /// What a table is built from.
@@ -95,6 +110,7 @@ struct Table {
     /// Translates mappings of the file to addresses in the table.
     layout: SegmentLayout,
     is_managed: bool,
+    is_of_jit_code: bool,
     source_hash: u64,
     tenant: Tenant,
     charged_bytes: usize,
@@ -219,7 +235,31 @@ impl TableCache {
         });
         let memory = mapping.start..mapping.end;
         let source = TableSource::of_jit_code(Machine::HOST, memory, mapping.offset, functions);
-        match self.table_for_source(maps, &source, "JIT code", owner.tenant, stop) {
+        self.table_for_jit_source(maps, owner, &source, stop)
+    }
+
+    /// The table of JIT code of .NET in a mapping.
+    pub(super) fn managed_code(
+        &mut self,
+        maps: &mut UnwindMaps,
+        owner: TableOwner<'_>,
+        mapping: &Mapping,
+        stop: &dyn Fn() -> bool,
+    ) -> CachedTable {
+        let memory = mapping.start..mapping.end;
+        let functions = owner.managed_functions(&memory);
+        let source = TableSource::of_managed_functions(&memory, mapping.offset, functions);
+        self.table_for_jit_source(maps, owner, &source, stop)
+    }
+
+    fn table_for_jit_source(
+        &mut self,
+        maps: &mut UnwindMaps,
+        owner: TableOwner<'_>,
+        source: &TableSource,
+        stop: &dyn Fn() -> bool,
+    ) -> CachedTable {
+        match self.table_for_source(maps, source, "JIT code", owner.tenant, stop) {
             Ok(Some(key)) => CachedTable::Installed(key),
             Ok(None) => CachedTable::Absent,
             Err(error) => {
@@ -255,13 +295,16 @@ impl TableCache {
         }
     }
 
-    /// Removes one reference to each table.
-    pub(super) fn release(&mut self, keys: &[TableKey]) {
+    /// Removes one reference to each table. Tables of JIT code are removed with their last one: the next one of the code differs.
+    pub(super) fn release(&mut self, maps: &mut UnwindMaps, keys: &[TableKey]) {
         for key in keys {
-            if let Some(table) = self.tables.get_mut(key) {
-                table.references = table.references.saturating_sub(1);
-                table.unused_since = Instant::now();
-                self.unused += usize::from(table.references == 0);
+            let Some(table) = self.tables.get_mut(key) else { continue };
+            table.references = table.references.saturating_sub(1);
+            table.unused_since = Instant::now();
+            let is_unused = table.references == 0;
+            self.unused += usize::from(is_unused);
+            if is_unused && table.is_of_jit_code {
+                self.remove(maps, *key);
             }
         }
     }
@@ -371,11 +414,12 @@ impl TableCache {
         let key = TableKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         let unused_since = Instant::now();
-        let (layout, is_managed) = (source.layout().clone(), source.is_managed());
+        let layout = source.layout().clone();
         self.unused += 1;
         let table = Table {
             layout,
-            is_managed,
+            is_managed: source.is_managed(),
+            is_of_jit_code: source.is_of_jit_code(),
             source_hash,
             tenant,
             charged_bytes,
@@ -448,6 +492,12 @@ impl TableCache {
     fn forget_removed_tables(&mut self) {
         let tables = &self.tables;
         self.by_file.retain(|table| table.key().is_none_or(|key| tables.contains_key(&key)));
+    }
+
+    /// The number of installed tables.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.tables.len()
     }
 
     /// Replaces the number of tables that can be installed. Returns the capacity before.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_addresses::{FileOffset, RuntimeAddress};
-use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, ProcessEntry, Rule};
+use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, MappingFlags, ProcessEntry, Rule};
 use profiler_processes::{
     Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
 };
@@ -161,6 +161,81 @@ fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
     fixture.installer.set_jit_call_frames(process, Vec::new());
     fixture.settle();
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 0);
+}
+
+/// A method that pushes rbp and allocates `bytes` in its first two instructions.
+fn managed_function(start: u64, bytes: u8) -> ManagedFunctionFrames {
+    let instructions = vec![0x55, 0x48, 0x83, 0xec, bytes, 0x90];
+    ManagedFunctionFrames {
+        code: RuntimeAddress(start)..RuntimeAddress(start + instructions.len() as u64),
+        unwind_info: vec![1, 5, 2, 0, 5, (bytes / 8 - 1) << 4 | 2, 1, 0x50],
+        instructions,
+    }
+}
+
+#[test]
+fn dotnet_methods_have_rows_from_their_first_sample_until_their_process_ends() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    for start in [0x1000, 0x2000] {
+        fixture.apply(own(), jit(start));
+    }
+    let process = fixture.installer.processes[&own()].process;
+    let look_up = |fixture: &Fixture, addresses: [u64; 4]| {
+        let contents = fixture.installer.maps.contents();
+        let mappings = contents.mappings(fixture.process(own()).unwrap());
+        addresses.map(|address| {
+            let mapping = mappings.iter().find(|mapping| mapping.start <= address && address < mapping.end);
+            (contents.rule(mapping.unwrap(), address).cfa_offset, mapping.unwrap().flags)
+        })
+    };
+    let add = |fixture: &mut Fixture, functions| {
+        fixture.installer.add_managed_functions(process, functions);
+        fixture.settle();
+    };
+    let tables = |fixture: &Fixture| fixture.installer.tables.len();
+    let tables_of_files = tables(&fixture);
+    add(&mut fixture, vec![managed_function(0x1040, 16)]);
+    let scanned = MappingFlags::SCAN_EPILOGUES;
+    assert_eq!(
+        look_up(&fixture, [0x103f, 0x1045, 0x1046, 0x2045]),
+        [(0, scanned), (32, scanned), (0, scanned), (0, 0)]
+    );
+    for (start, bytes) in [(0x2040, 32), (0x1080, 64), (0x1f00, 24)] {
+        add(&mut fixture, vec![managed_function(start, bytes)]);
+    }
+    let found = [(32, scanned), (80, scanned), (40, scanned), (48, scanned)];
+    assert_eq!(look_up(&fixture, [0x1045, 0x1085, 0x1f05, 0x2045]), found);
+    assert_eq!(tables(&fixture), tables_of_files + 2, "each mapping has the last table alone");
+    let malformed = ManagedFunctionFrames { unwind_info: vec![9], ..managed_function(0x1040, 48) };
+    add(&mut fixture, vec![malformed, managed_function(0x10c0, 16)]);
+    assert_eq!(look_up(&fixture, [0x1045, 0x10c5, 0x1f05, 0x2045])[0], (32, scanned));
+
+    // Its mappings are evicted and installed again.
+    fixture.installer.remove(own());
+    assert_eq!(tables(&fixture), tables_of_files);
+    fixture.table.report_all_mappings();
+    fixture.update();
+    fixture.settle();
+    assert_eq!(look_up(&fixture, [0x1045, 0x1085, 0x1f05, 0x2045]), found);
+    fixture.installer.end(own());
+    assert!(fixture.installer.managed.of_process(process).is_none());
+}
+
+#[test]
+fn dotnet_methods_that_are_found_before_the_mappings_of_their_process_have_rows() {
+    let Some(mut fixture) = Fixture::empty() else { return };
+    fixture.table.request_mappings(own());
+    let changes = fixture.table.take_mapping_changes();
+    let process = changes.iter().find_map(|change| match change {
+        MappingChange::Current(snapshot) => Some(snapshot.process),
+        _ => None,
+    });
+    fixture.installer.add_managed_functions(process.unwrap(), vec![managed_function(0x1040, 16)]);
+    changes.into_iter().for_each(|change| fixture.installer.apply(change));
+    fixture.apply(own(), jit(0x1000));
+    let contents = fixture.installer.maps.contents();
+    let mapping = contents.mappings(fixture.process(own()).unwrap()).first().unwrap();
+    assert_eq!(contents.rule(mapping, 0x1045).cfa_offset, 32);
 }
 
 #[test]

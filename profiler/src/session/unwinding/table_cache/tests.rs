@@ -123,7 +123,7 @@ fn a_table_for_which_the_maps_were_full_is_built_when_they_have_capacity() {
         fixture.advance(MAX_RETRY_INTERVAL);
         assert_eq!(fixture.key(2, &file(32).bytes()), None);
     }
-    fixture.tables.release(&[first]);
+    fixture.tables.release(&mut fixture.maps, &[first]);
     assert_eq!(fixture.key(2, &file(32).bytes()), None, "the back-off has not passed");
     fixture.advance(MAX_RETRY_INTERVAL);
     let second = fixture.key(2, &file(32).bytes());
@@ -168,7 +168,7 @@ fn an_unused_table_is_evicted_after_a_delay() {
     assert!(!fixture.tables.has_unused());
     assert_ne!(fixture.key(2, &file(32).bytes()), unused, "built again");
     assert_eq!(fixture.key(1, &file(16).bytes()), used);
-    fixture.tables.release(&[used.unwrap()]);
+    fixture.tables.release(&mut fixture.maps, &[used.unwrap()]);
     fixture.tables.evict_unused(&mut fixture.maps, Instant::now() + 2 * EVICTION_DELAY);
     assert!(fixture.maps.are_empty());
 }

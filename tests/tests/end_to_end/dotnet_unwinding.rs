@@ -1,0 +1,59 @@
+//! Tests stacks of .NET programs whose optimized methods have no frame pointer: by the unwind information of the JIT.
+
+use std::time::Duration;
+
+use profiler::{Profile, profile::StackEnd};
+use profiler_tests::{
+    FoldedStacks, Workload, run_beside_others, sample_pid_often, wait_for_samples, wait_until,
+};
+
+use crate::dotnet_method_memory::dotnet_without_diagnostics;
+
+/// The methods of the workload, from the caller of all to the leaf.
+const CHAIN: [&str; 6] = ["Run", "Top", "Outer", "Middle", "Inner", "Work"];
+
+/// Samples of the methods of the workload, and those of them that lack a caller.
+fn incomplete(profile: &Profile) -> (u64, Vec<Vec<String>>) {
+    let stacks = FoldedStacks::from_profile(profile);
+    let (mut all, mut incomplete) = (0, Vec::new());
+    for stack in &stacks.0 {
+        let of_workload = |name: &String| {
+            let (_, method) = name.split_once("Workload.Frameless.")?;
+            Some(method.split('(').next()?.to_owned())
+        };
+        let methods: Vec<String> = stack.frames.iter().filter_map(of_workload).collect();
+        // Run calls its argument and adds up the results.
+        if methods.len() > 1 {
+            all += stack.count;
+            if !CHAIN.iter().zip(&methods).all(|(expected, method)| expected == method) {
+                incomplete.push(methods);
+            }
+        }
+    }
+    (all, incomplete)
+}
+
+#[test]
+fn optimized_methods_without_a_frame_pointer_have_all_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    const SAMPLES: u64 = 2_000;
+    for program in ["9.0", "single-file-10.0"] {
+        let mut command = dotnet_without_diagnostics(program, "frameless");
+        let workload = Workload::run(command.env("DOTNET_TieredCompilation", "0"));
+        let mut session = sample_pid_often(workload.pid()).build().unwrap().start().unwrap();
+        // Each of them is found by the rows of its callee, which has rows after its first sample.
+        wait_until("the rows of all methods", || {
+            wait_for_samples(&mut session, 200);
+            let (all, incomplete) = incomplete(&session.take_profile(Duration::ZERO).unwrap());
+            (all > 0 && incomplete.is_empty()).then_some(())
+        });
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        let (all, incomplete) = incomplete(&profile);
+        assert!(all > SAMPLES / 2, "{program}: {all}");
+        assert!(incomplete.is_empty(), "{program}: {} of {all}: {incomplete:?}", incomplete.len());
+        let ledger = profile.first_ledger();
+        let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
+        assert_eq!(whole, ledger.stacks.values().sum::<u64>(), "{program}: {ledger:?}");
+    }
+}
