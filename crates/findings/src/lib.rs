@@ -29,6 +29,7 @@ mod partners;
 mod pattern;
 mod pool;
 mod primitives;
+mod rest;
 mod rules;
 mod runtime;
 mod service;
@@ -69,7 +70,7 @@ const MAX_FINDINGS: usize = 10;
 /// assert!(profile.findings().is_empty());
 /// ```
 pub fn analyze(profile: &mut Profile) {
-    let partners = Partners::of_findings(profile, &Waits::of(profile));
+    let partners = Partners::of_findings(profile);
     analyze_with_partners(profile, &partners);
 }
 

@@ -1,7 +1,10 @@
 //! What threads wait for beyond their processes: the service at the other end of a connection, a child process, the process at the
 //! other end of a pipe, or the device of a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use profiler_profile::{Finding, FindingKind, Partner, Profile};
 
@@ -59,8 +62,9 @@ impl Partners {
     }
 
     /// The partners that the findings of a profile have.
-    pub(crate) fn of_findings(profile: &Profile, waits: &Waits) -> Self {
+    pub(crate) fn of_findings(profile: &Profile) -> Self {
         let mut partners = Self::default();
+        let waits = LazyCell::new(|| Waits::of(profile));
         for finding in profile.findings() {
             let Some(partner) = &finding.facts.partner else { continue };
             let (kind, tids) = match finding.kind {
@@ -68,7 +72,7 @@ impl Partners {
                 FindingKind::ChildProcess => (Some(PartnerKind::Child), &finding.facts.selection.threads[..]),
                 FindingKind::HeldLock => {
                     let owner = finding.facts.cause_thread.as_slice();
-                    let cause = owner.first().and_then(|owner| main_wait(profile, waits, finding, *owner));
+                    let cause = owner.first().and_then(|owner| main_wait(profile, &waits, finding, *owner));
                     (cause.and_then(PartnerKind::of_wait), owner)
                 }
                 _ => (Some(PartnerKind::Service), &finding.facts.selection.threads[..]),

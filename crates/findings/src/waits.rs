@@ -1,10 +1,6 @@
 //! Gives each sample of a waiting thread its cause.
 
-use std::collections::HashMap;
-
-use profiler_profile::{
-    Frame, FrameId, FrameKind, ProcessId, Profile, Sample, Stack, Symbolization, ThreadState, sum,
-};
+use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbolization, ThreadState};
 
 use crate::{
     WaitCause,
@@ -14,8 +10,8 @@ use crate::{
     kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
+    rest::{Rest, resting_threads},
     rules::{HIDDEN_WAITS, RULES, Rule, SERVICE_THREADS},
-    thread_group::percent,
     top_level::{is_main_loop, is_work},
 };
 
@@ -36,14 +32,11 @@ pub struct Waits {
     stacks: Vec<StackWait>,
     /// Whether a thread is a service thread of a runtime.
     is_service: Vec<bool>,
-    /// Whether the process of a thread does nothing but wait for work and for times.
-    rests: Vec<bool>,
+    /// How the process of each thread rests.
+    rests: Vec<Rest>,
     /// The times in which threads own locks for which others wait.
     held: HeldTimes,
 }
-
-/// The most time of a process that rests in which it does something else, percent: what it does after each sleep.
-const MAX_ACTIVE_PERCENT: f64 = 5.0;
 
 /// What a stack says about the wait of its thread.
 #[derive(Clone, Copy, Debug)]
@@ -98,46 +91,12 @@ impl Waits {
                 .threads()
                 .map(|thread| matches_any(SERVICE_THREADS, profile.string(thread.comm)))
                 .collect(),
-            rests: vec![false; profile.threads().len()],
+            rests: vec![Rest::None; profile.threads().len()],
             held: HeldTimes::of(profile),
         };
         waits.set_followers_idle(profile);
-        waits.rests = waits.resting_threads(profile);
+        waits.rests = resting_threads(profile, &waits);
         waits
-    }
-
-    /// Whether each thread is of a process that rests.
-    fn resting_threads(&self, profile: &Profile) -> Vec<bool> {
-        #[derive(Default)]
-        struct Time {
-            total: u64,
-            active: u64,
-            hidden: u64,
-            is_at_work: bool,
-            /// Whether a thread waits for work that comes from elsewhere: the threads do not all wait for each other.
-            has_source: bool,
-        }
-        let mut processes = HashMap::<ProcessId, Time>::new();
-        for sample in profile.samples().iter().filter(|sample| sample.state.is_some()) {
-            let time = processes.entry(profile.thread(sample.thread).process).or_default();
-            sum::add(&mut time.total, sample.value);
-            match self.cause(sample) {
-                Some(WaitCause::Idle) => time.has_source |= self.stacks[sample.stack.index()].is_for_others,
-                Some(WaitCause::Sleep) => {
-                    time.has_source = true;
-                    time.is_at_work |= self.stacks[sample.stack.index()].sleeps_at_work;
-                }
-                Some(WaitCause::ConditionVariable) if self.stacks[sample.stack.index()].is_hidden => {
-                    sum::add(&mut time.hidden, sample.value);
-                }
-                _ => sum::add(&mut time.active, sample.value),
-            }
-        }
-        let rests = |time: &Time| {
-            let hidden = if time.has_source { 0 } else { time.hidden };
-            !time.is_at_work && percent(time.active.saturating_add(hidden), time.total) <= MAX_ACTIVE_PERCENT
-        };
-        profile.threads().map(|thread| processes.get(&thread.process).is_some_and(rests)).collect()
     }
 
     /// Whether one of these rules, by their first frames, gives the cause of each stack, in the order of the stacks.
@@ -161,6 +120,21 @@ impl Waits {
                 wait.at_work = WaitCause::Idle;
             }
         }
+    }
+
+    /// Whether the thread of a sample sleeps below a method or a function that does work.
+    pub(crate) fn sleeps_at_work(&self, sample: &Sample) -> bool {
+        self.stacks[sample.stack.index()].sleeps_at_work
+    }
+
+    /// Whether the methods that say for what the thread of a sample waits have no names.
+    pub(crate) fn is_hidden(&self, sample: &Sample) -> bool {
+        self.stacks[sample.stack.index()].is_hidden
+    }
+
+    /// Whether another process or a signal can end the wait of a sample.
+    pub(crate) fn is_for_others(&self, sample: &Sample) -> bool {
+        self.stacks[sample.stack.index()].is_for_others
     }
 
     /// What each stack says about a wait, in the order of the stacks.
@@ -197,8 +171,10 @@ impl Waits {
             (_, WaitCause::Idle) if wait.at_work != WaitCause::Idle && self.held.contain(sample) => {
                 Some(wait.at_work)
             }
-            (_, WaitCause::Sleep) if self.rests[sample.thread.index()] => Some(WaitCause::Idle),
-            (_, WaitCause::ConditionVariable) if wait.is_hidden && self.rests[sample.thread.index()] => {
+            (_, WaitCause::Sleep) if self.rests[sample.thread.index()] != Rest::None => Some(WaitCause::Idle),
+            (_, WaitCause::ConditionVariable)
+                if wait.is_hidden && self.rests[sample.thread.index()] == Rest::AwaitsOthers =>
+            {
                 Some(WaitCause::Idle)
             }
             (_, cause) => Some(cause),

@@ -165,6 +165,12 @@ fn workers_of_an_interpreter_are_idle_where_the_program_rests() {
         assert_eq!(idle(&[accept, of_worker, of_worker]), 300, "{worker}");
         assert_eq!(idle(&[accept, of_worker, (ThreadState::OnCpu, PYTHON, 100)]), 100, "one works: {worker}");
         assert_eq!(idle(&[of_worker, of_worker]), 0, "all wait for each other: {worker}");
+        // One of many threads has what the others wait for: a connection to a slow service, or a lock under which it sleeps.
+        for owner in ["jit [JIT 0x0];recv@libc.so.6;tcp_recvmsg_[k]", "jit [JIT 0x0];nanosleep@libc.so.6"] {
+            let mut threads = vec![of_worker; 60];
+            threads.extend([accept, (blocked, owner, 100)]);
+            assert_eq!(idle(&threads), 100, "{owner}: {worker}");
+        }
     }
     // A thread that waits for the interpreter lock, and one with a method that has a name.
     let gil = format!("{PYTHON};take_gil@python3.11;pthread_cond_timedwait@libc.so.6");
