@@ -282,9 +282,10 @@ pub(crate) const RULES: &[Rule] = &[
     // The method of a queue without a limit, in which producers do not wait: Modules/_queuemodule.c.
     rule(Idle, &["_queue_SimpleQueue_get*"]),
     rule(Idle, &["[_queue.cpython-*"]),
-    // `queue.Queue.get`, with the names of `-X perf`.
+    // `queue.Queue.get` and `socketserver`, with the names of `-X perf`.
     rule(Idle, &["py::wait:*threading.py", "py::get:*queue.py"]),
     rule(Idle, &["py::wait:*threading.py", "py::_worker:*thread.py"]),
+    rule(Idle, &["py::select:*selectors.py", "py::serve_forever:*socketserver.py"]),
     // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
     rule(Idle, &["select_select_impl*"]),
     // Event loops and runtimes in native code.
@@ -357,7 +358,7 @@ pub(crate) const SERVICE_THREADS: &[&str] = &[
     "V8Worker",
     "Timer-*",
     // One for each child process of a Java program.
-    "process reaper",
+    "process reaper*",
 ];
 
 /// Frames of workers of the .NET thread pool, whether they have work or not.

@@ -214,4 +214,9 @@ fn a_worker_of_python_with_names_is_idle() {
         WaitCause::ConditionVariable
     );
     assert_eq!(of("jit py::get:/usr/lib/python3.12/queue.py"), WaitCause::ConditionVariable, "its lock");
+    let poll = "select_poll_poll@python3.12;poll@libc.so.6;do_sys_poll_[k]";
+    let select = "jit py::select:/usr/lib/python3.12/selectors.py";
+    let of = |method: &str| cause(&format!("{PYTHON};{method};{select};{poll}"));
+    assert_eq!(of("jit py::serve_forever:/usr/lib/python3.12/socketserver.py"), WaitCause::Idle);
+    assert_eq!(of("jit py::_communicate:/usr/lib/python3.12/subprocess.py"), WaitCause::Other);
 }
