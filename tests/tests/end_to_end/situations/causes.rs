@@ -56,7 +56,8 @@ fn known_causes_are_found_and_no_other_ones() {
     assert_eq!((false_ones, missing), (0, 0));
 }
 
-/// Samples a program until it has its finding, up to a deadline. One without a problem is sampled once.
+/// Samples a program until it has its finding, up to a deadline, each time for longer: a busy machine leaves it few samples of CPUs. One
+/// without a problem is sampled once.
 fn outcome(situation: &'static Situation) -> Outcome {
     let workload = start(situation);
     let pids = descendants(workload.pid());
@@ -66,7 +67,7 @@ fn outcome(situation: &'static Situation) -> Outcome {
         Sampling::Waits | Sampling::LongWaits => builder.wall_clock_hz(49).cpu_samples(false),
     };
     let mut session = builder.build().unwrap().start().unwrap();
-    let time = if situation.sampling == Sampling::LongWaits { SAMPLED_LONG } else { SAMPLED };
+    let mut time = if situation.sampling == Sampling::LongWaits { SAMPLED_LONG } else { SAMPLED };
     let deadline = Instant::now() + DEADLINE;
     loop {
         let profile = session.take_profile(time).unwrap();
@@ -81,6 +82,7 @@ fn outcome(situation: &'static Situation) -> Outcome {
                 is_false,
             };
         }
+        time *= 2;
     }
 }
 
