@@ -64,6 +64,11 @@ impl SegmentLayout {
         Self(segments)
     }
 
+    /// Its segments.
+    pub fn segments(&self) -> &[Segment] {
+        &self.0
+    }
+
     /// The layout of a file that is not ELF, from the sections of the file: offset, address, number of bytes in the file,
     /// and whether the section is code.
     pub fn from_sections(sections: impl Iterator<Item = (FileOffset, ElfAddress, u64, bool)>) -> Self {

@@ -392,6 +392,38 @@ mod tests {
         assert_eq!(rules, [found, found, found, not_found]);
     }
 
+    /// Tables of functions in the data of a program at fixed addresses have no relocations.
+    #[test]
+    fn functions_are_found_by_pointers_in_data() {
+        const FUNCTION_OFFSET: u64 = 45;
+        const DATA_ADDRESS: u64 = CODE_ADDRESS + 0x10_0000;
+        const EXEC: u16 = 2;
+        const DYN: u16 = 3;
+        let in_function = |place: u64, pointer: u64, kind: u16| {
+            // Never executed.
+            let mut code = vec![0xcc; FUNCTION_OFFSET as usize];
+            // push %rbx; call *%rax; hlt
+            code.extend([0x53, 0xff, 0xd0, 0xf4]);
+            code.resize(0x1000, 0xcc);
+            let mut data = vec![0; place as usize];
+            data.extend(pointer.to_le_bytes());
+            let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code).data_at(DATA_ADDRESS, data);
+            let mut bytes = file.bytes();
+            // e_type
+            bytes[0x10..0x12].copy_from_slice(&kind.to_le_bytes());
+            rules(&read_source(bytes), [FUNCTION_OFFSET + 1, FUNCTION_OFFSET + 2, 0])
+        };
+        let saved = Rule {
+            return_address: RuleFlags::BY_INSTRUCTIONS | RuleFlags::RETURNS_BEHIND_CALL,
+            ..x86_64_rule(CfaRule::StackPointer, 16)
+        };
+        let function = CODE_ADDRESS + FUNCTION_OFFSET;
+        assert_eq!(in_function(16, function, EXEC), [saved, saved, Rule::default()]);
+        assert_eq!(in_function(16, function, DYN), [Rule::default(); 3], "a number");
+        assert_eq!(in_function(12, function, EXEC), [Rule::default(); 3], "between two words");
+        assert_eq!(in_function(16, DATA_ADDRESS, EXEC), [Rule::default(); 3], "a pointer to data");
+    }
+
     /// Addresses of a process end far below, and those behind an instruction cannot overflow.
     #[test]
     fn code_at_the_end_of_the_address_space_is_not_analysed() {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::{ParseError, RelativeRelocation, SegmentLayout, WorkBudget};
+use profiler_binary_reader::{ParseError, RelativeRelocation, Segment, SegmentLayout, WorkBudget};
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, Machine};
 use profiler_stack_height::{
@@ -26,6 +26,11 @@ pub(crate) const MAX_CODE_BYTES: u64 = 3 << 20;
 /// The most bytes of a file that are in memory while it is analysed: its segments, because tables of jumps are in its data. Code
 /// behind them is not analysed.
 pub(crate) const MAX_LOADED_BYTES: u64 = 32 << 20;
+
+const POINTER_BYTES: usize = size_of::<u64>();
+
+/// The most pointers that are taken from data without relocations.
+const MAX_POINTERS_IN_DATA: usize = 1 << 18;
 
 /// The offset of the return address from the CFA (System V ABI AMD64, 3.2.2).
 pub(crate) const RETURN_ADDRESS_OFFSET: i16 = -8;
@@ -88,9 +93,31 @@ impl Instructions {
             }
         })?;
         hints.code_pointers = self.relocations.iter().map(|relocation| relocation.target.0).collect();
+        if !self.is_position_independent {
+            hints.code_pointers.extend(self.pointers_in_data());
+            hints.code_pointers.sort_unstable();
+            hints.code_pointers.dedup();
+        }
         hints.function_starts.retain(|address| self.is_code(*address));
         hints.code_pointers.retain(|address| self.is_code(*address));
         Ok(hints)
+    }
+
+    /// Aligned words in data that are addresses of code: of functions, of labels, or numbers of the same value.
+    fn pointers_in_data(&self) -> impl Iterator<Item = u64> {
+        let words = self.layout.segments().iter().filter_map(|segment| self.words_of(segment)).flatten();
+        let pointers = words.filter(|(place, word)| self.is_code(*word) && !self.is_code(*place));
+        pointers.map(|(_, pointer)| pointer).take(MAX_POINTERS_IN_DATA)
+    }
+
+    /// The aligned words of a segment with their addresses.
+    fn words_of(&self, segment: &Segment) -> Option<impl Iterator<Item = (u64, u64)>> {
+        let first = segment.address.0.checked_next_multiple_of(POINTER_BYTES as u64)?;
+        let start = segment.offset.0.checked_add(first - segment.address.0)?;
+        let end = segment.offset.0.saturating_add(segment.file_bytes).min(self.bytes.len() as u64);
+        let (words, _) = self.bytes.get(start as usize..end as usize)?.as_chunks::<POINTER_BYTES>();
+        let places = (first..=u64::MAX).step_by(POINTER_BYTES);
+        Some(places.zip(words.iter().map(|word| u64::from_le_bytes(*word))))
     }
 
     fn is_code(&self, address: u64) -> bool {
