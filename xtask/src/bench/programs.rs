@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     report::number,
     scenario::{Metric, Plan, Series},
+    stacks::KnownCall,
     target::{SECONDS, Target},
     tool::{Job, KnownStacks, Tool},
 };
@@ -28,33 +29,80 @@ pub(super) struct Program {
     /// Its largest library, or the one it is known for.
     pub(super) library: &'static str,
     pub(super) start: fn(&Path) -> Result<Target>,
+    /// Calls by which its stacks are checked.
+    calls: &'static [KnownCall],
 }
 
-pub(super) const PROGRAMS: [Program; 12] = [
-    Program { title: "C, 24 frames deep", library: "libc.so", start: |_| Target::start("chain-frameless") },
-    Program { title: "python3", library: "libc.so", start: python },
-    Program { title: "rustc", library: "librustc_driver", start: rustc },
-    Program { title: "node", library: "/node", start: node },
-    Program { title: "java +PreserveFramePointer", library: "libjvm.so", start: java },
-    Program { title: ".NET 3.1", library: "libcoreclr.so", start: |_| Target::start_dotnet("3.1", "cpu") },
-    Program { title: ".NET 9.0", library: "libcoreclr.so", start: |_| Target::start_dotnet("9.0", "cpu") },
-    Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep },
+pub(super) const PROGRAMS: [Program; 13] = [
+    Program {
+        title: "C, 24 frames deep",
+        library: "libc.so",
+        start: |_| Target::start("chain-frameless"),
+        calls: &[],
+    },
+    Program { title: "python3", library: "libc.so", start: python, calls: &[] },
+    Program { title: "rustc", library: "librustc_driver", start: rustc, calls: &[] },
+    Program { title: "node", library: "/node", start: node, calls: &[] },
+    Program { title: "java +PreserveFramePointer", library: "libjvm.so", start: java, calls: &[] },
+    Program {
+        title: ".NET 3.1",
+        library: "libcoreclr.so",
+        start: |_| Target::start_dotnet("3.1", "cpu"),
+        calls: &[],
+    },
+    Program {
+        title: ".NET 9.0",
+        library: "libcoreclr.so",
+        start: |_| Target::start_dotnet("9.0", "cpu"),
+        calls: &[],
+    },
+    Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep, calls: &[] },
     Program {
         title: "C with musl, static",
         library: "/libraries-musl",
         start: |_| Target::start("unwinding/libraries-musl"),
+        calls: &CALLS_OF_LIBRARIES,
     },
     Program {
         title: "C with musl, dynamic",
         library: "musl/libc.so",
         start: |_| Target::start("unwinding/libraries-musl-shared"),
+        calls: &CALLS_OF_LIBRARIES,
     },
+    Program { title: "busybox, static, stripped", library: "/busybox", start: busybox, calls: &[] },
     Program {
         title: "NativeAOT library, stripped",
         library: "FixedWidthParser.Native.so",
         start: native_aot,
+        calls: &CALLS_OF_NATIVE_AOT,
     },
-    Program { title: "Go, stripped", library: "/promtool", start: promtool },
+    Program { title: "Go, stripped", library: "/promtool", start: promtool, calls: &CALLS_OF_GO },
+];
+
+/// The calls in `tests/workloads/unwinding/libraries.c`.
+const CALLS_OF_LIBRARIES: [KnownCall; 5] =
+    [("run", "main"), ("leaves", "run"), ("allocate", "leaves"), ("copy", "leaves"), ("measure", "leaves")];
+
+/// The calls in `tests/workloads/unwinding/native_aot.c`.
+const CALLS_OF_NATIVE_AOT: [KnownCall; 6] = [
+    ("run", "main"),
+    ("parse", "run"),
+    ("parse_stream", "run"),
+    ("fw_read_memory", "parse"),
+    ("fw_reader_open_stream", "parse_stream"),
+    ("fw_reader_next", "parse_stream"),
+];
+
+/// Calls on the stacks of goroutines, and from there to the stack of the thread (`runtime/mheap.go`, `runtime/mgcmark.go` and
+/// `runtime/mwbbuf.go`).
+const CALLS_OF_GO: [KnownCall; 7] = [
+    ("runtime.main", "runtime.goexit"),
+    ("main.main", "runtime.main"),
+    ("runtime.gcBgMarkWorker", "runtime.goexit"),
+    ("runtime.gcBgMarkWorker.func2", "runtime.systemstack"),
+    ("runtime.(*mheap).alloc.func1", "runtime.systemstack"),
+    ("runtime.gcAssistAlloc.func1", "runtime.systemstack"),
+    ("runtime.wbBufFlush.func1", "runtime.systemstack"),
 ];
 
 /// The results of each profiler for each program.
@@ -77,7 +125,7 @@ fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path
             pid: Some(target.pid()),
             frequency_hz: FREQUENCY_HZ,
             seconds,
-            known: KnownStacks::Entry(&entry),
+            known: KnownStacks::Entry(&entry, program.calls),
             folder,
         };
         rows.extend(Plan { tools: tool, runs: 1 }.carry_out(&job, &target).rows);
@@ -86,20 +134,28 @@ fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path
 }
 
 impl Measured {
-    /// The shares of whole stacks as a table.
+    /// The shares of whole stacks, and of exact ones where calls are known, as tables.
     pub(super) fn markdown(&self) -> String {
+        let whole = self.table("whole stacks, %", Metric::WholePercent);
+        let exact = self.table("exact stacks, %", Metric::ExactPercent);
+        format!("{whole}\n{exact}")
+    }
+
+    /// A table of the programs that have a figure.
+    fn table(&self, title: &str, metric: Metric) -> String {
         let mut text = String::new();
         let Some((_, first)) = self.0.first() else { return text };
         let titles: Vec<String> = first.rows.iter().map(|row| row.name.title(row.options)).collect();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| whole stacks, % | {} |", titles.join(" | "));
+        let _ = writeln!(text, "| {title} | {} |", titles.join(" | "));
         let _ = writeln!(text, "|---{}|", "|---:".repeat(titles.len()));
         for (title, series) in &self.0 {
-            let cells = series
-                .rows
-                .iter()
-                .map(|row| row.figure(Metric::WholePercent).map_or("-".to_owned(), number))
-                .collect::<Vec<_>>();
+            let figures: Vec<_> = series.rows.iter().map(|row| row.figure(metric)).collect();
+            if figures.iter().all(Option::is_none) && metric == Metric::ExactPercent {
+                continue;
+            }
+            let cells: Vec<_> =
+                figures.into_iter().map(|figure| figure.map_or("-".to_owned(), number)).collect();
             let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
         }
         text
@@ -121,6 +177,12 @@ fn node(folder: &Path) -> Result<Target> {
 fn native_aot(_: &Path) -> Result<Target> {
     let library = setup::native_aot_library();
     Target::start_with("unwinding/native_aot", &[library.to_str().context("the path is text")?])
+}
+
+/// A loop of its shell.
+fn busybox(_: &Path) -> Result<Target> {
+    const LOOP: &str = "echo ready; while [ $((number += 1)) -gt 0 ]; do :; done";
+    Target::from_command(Command::new("busybox").args(["sh", "-c", LOOP]))
 }
 
 /// Prometheus' unit test of a rule that is evaluated a million times, in memory.

@@ -27,7 +27,8 @@ exact: samples with every call of the known chain. found: samples for each tick 
 
 const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread, or Go's runtime a thread or a goroutine: \
 `_start` or the unsymbolized code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
-`clone3`, `runtime.mstart`, `runtime.goexit`. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
+`clone3`, `runtime.mstart`, `runtime.mcall`, `runtime.goexit`. Exact: also, each function whose only caller is known has \
+this caller. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
 more than 2 % of a CPU (`--max-overhead`), stacks are cut: those of 1,000 frames, on a slow machine.";
 
 const TABLES_LEGEND: &str = "table: rows of 4 bytes, and 8 bytes for each 4 KiB page of code, in kernel memory. build: \

@@ -110,7 +110,11 @@ fn figures(done: &JobResult, job: &Job<'_>, target_cpu: f64) -> Figures {
     match job.known {
         KnownStacks::Nothing => None,
         KnownStacks::Chain => figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks)),
-        KnownStacks::Entry(entry) => {
+        KnownStacks::Entry(entry, calls) => {
+            if !calls.is_empty() {
+                let exact = stacks::exact_share_of_whole(stacks, entry, calls);
+                figures.insert(Metric::ExactPercent, 100.0 * exact);
+            }
             figures.insert(Metric::WholePercent, 100.0 * stacks::rooted_share(stacks, entry))
         }
     };

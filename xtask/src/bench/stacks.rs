@@ -51,7 +51,8 @@ const START_BYTES: u64 = 64;
 /// library, which is accepted too.
 fn is_beginning(frame: &str) -> bool {
     const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
-    const OF_GO: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
+    // What the scheduler does after a goroutine has left it begins with `mcall`.
+    const OF_GO: [&str; 4] = ["runtime.goexit", "runtime.mcall", "runtime.mstart", "runtime.rt0_go"];
     let of_go = frame.strip_suffix(".abi0").unwrap_or(frame);
     frame == "_start"
         || frame.starts_with("__libc_start_")
@@ -59,13 +60,30 @@ fn is_beginning(frame: &str) -> bool {
         || OF_GO.contains(&of_go)
 }
 
+/// A function, and the only function that calls it.
+pub(super) type KnownCall = (&'static str, &'static str);
+
 /// The share of samples whose outermost frame is a root of a process or a thread.
 pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
+    share(stacks, |frames| is_whole(frames, entry))
+}
+
+/// The share of samples that are whole, and in which each function of `calls` has its caller.
+pub(super) fn exact_share_of_whole(stacks: &[Stack], entry: &Entry, calls: &[KnownCall]) -> f64 {
+    let has_callers = |frames: &[String]| {
+        frames.iter().enumerate().all(|(index, frame)| {
+            let known = calls.iter().find(|(function, _)| function == frame);
+            known.is_none_or(|(_, caller)| frames.get(index + 1).is_some_and(|above| above == caller))
+        })
+    };
+    share(stacks, |frames| is_whole(frames, entry) && has_callers(frames))
+}
+
+fn is_whole(frames: &[String], entry: &Entry) -> bool {
     // In a folded line the outermost is the name of the process.
     const OUTERMOST: usize = 2;
     let is_root = |frame: &String| is_beginning(frame) || entry.is_at(frame);
-    let is_whole = |frames: &[String]| frames.iter().rev().take(OUTERMOST).any(is_root);
-    share(stacks, is_whole)
+    frames.iter().rev().take(OUTERMOST).any(is_root)
 }
 
 /// The mean number of frames per sample.
@@ -154,6 +172,16 @@ mod tests {
         let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
         assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);
         assert_eq!(mean_frames(&of_perf_script(of_perf)), 1.5);
+    }
+
+    #[test]
+    fn a_whole_sample_is_exact_if_each_function_has_its_only_caller() {
+        let entry = Entry { file_name: String::new(), elf_address: 0x10a0, runtime_address: 0x10a0 };
+        let exact = "c;_start;main;run;copy;memcpy 3\nc;_start;main;run 1\nc;_start;[c+0x7] 1\n";
+        let others = "c;_start;run;copy 1\nc;_start;main;run;leaves;copy 1\nc;main;run;copy 1\ncopy 2\n";
+        let calls = [("run", "main"), ("copy", "run")];
+        let share = exact_share_of_whole(&of_folded(&format!("{exact}{others}")), &entry, &calls);
+        assert_eq!(share, 0.5);
     }
 
     #[test]

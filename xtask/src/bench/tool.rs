@@ -14,7 +14,7 @@ use wait4::Wait4 as _;
 use super::{
     measure::{self, End, Run},
     samply,
-    stacks::{self, Entry, Stack},
+    stacks::{self, Entry, KnownCall, Stack},
 };
 use crate::{setup, shell};
 
@@ -56,8 +56,8 @@ pub(super) enum KnownStacks<'a> {
     Nothing,
     /// The target is the workload `chain`.
     Chain,
-    /// The entry point of the target.
-    Entry(&'a Entry),
+    /// The entry point of the target, and calls that only one function makes.
+    Entry(&'a Entry, &'a [KnownCall]),
 }
 
 /// The result of a job.
