@@ -48,6 +48,9 @@ struct Agreement {
     low_different: u64,
     /// The CFA of the two is at different registers.
     incomparable: u64,
+    /// Instructions `ret`, and those at which the CFI has its CFA at RSP + 8, as it is there.
+    returns: u64,
+    right_returns: u64,
     rows: usize,
     examples: BTreeMap<String, (u64, String)>,
     unknown_in: BTreeMap<String, u64>,
@@ -163,6 +166,10 @@ fn agreement(path: &Path, symbols: bool) -> Option<Agreement> {
             if cfi.cfa.is_none() || (frame.is_none() && is_padding) {
                 continue;
             }
+            if instruction.mnemonic() == Mnemonic::Ret {
+                agreement.returns += 1;
+                agreement.right_returns += u64::from(cfi.cfa == Some((RSP, 8)));
+            }
             agreement.count(&program, instruction.ip(), frame, &cfi);
         }
         address = decoder.ip();
@@ -224,10 +231,12 @@ impl Agreement {
         ];
         let shares = counts.map(|(what, count)| format!("{what} {:.4} %", self.percent(count))).join(", ");
         format!(
-            "{name}: {code_mb:.1} MB, {} instructions: {shares} ({}; low different {}); {:.2} s/MB, {} rows, {} MB more",
+            "{name}: {code_mb:.1} MB, {} instructions: {shares} ({}; low different {}); the CFI is right at {} of {} ret; {:.2} s/MB, {} rows, {} MB more",
             self.instructions,
             self.different,
             self.low_different,
+            self.right_returns,
+            self.returns,
             self.seconds / code_mb,
             self.rows,
             self.memory_mb,
