@@ -4,20 +4,16 @@ mod dotnet;
 
 use std::{path::PathBuf, time::Duration};
 
-pub use self::dotnet::DotnetNames;
-pub use crate::sampler::{DEFAULT_FREQUENCY_HZ, MAX_COUNTED_EVENTS};
-use profiler_symbolize::{EventRequest, symbol_server::Server};
+use profiler_symbolize::symbol_server::Server;
 
 use crate::{
     command_user::CommandUser,
     counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
-    sampler::{EventSettings, OffCpu, Unwind, ebpf::check_present},
-    session::{Session, Settings, Target, start},
+    sampler::{OffCpu, Unwind, ebpf::check_present},
+    session::{Session, start},
+    settings::{DotnetNames, Settings, Target},
 };
-
-/// The default of [`Builder::max_overhead_percent`].
-pub const DEFAULT_MAX_OVERHEAD_PERCENT: f64 = 2.0;
 
 /// A profiler with checked settings, ready to start.
 ///
@@ -48,55 +44,17 @@ impl Profiler {
     /// # Errors
     /// As [`start`](Self::start), for the target.
     pub fn find_target(&self) -> Result<()> {
-        crate::session::find_target(&self.settings)
+        crate::session::find_target(&self.settings.target)
     }
 }
 
 /// Builds a [`Profiler`]. Setters never fail; [`build`](Self::build) reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing before it is built and started"]
 pub struct Builder {
     target: Option<Target>,
     symbol_servers: Vec<String>,
     settings: Settings,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        let settings = Settings {
-            target: Target::Everything,
-            events: EventSettings::default(),
-            cpus: None,
-            kernel_stacks: true,
-            user_stacks: true,
-            unwind: Unwind::Auto,
-            children: None,
-            max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
-            silent_command: false,
-            command_user: None,
-            #[cfg(feature = "sandbox")]
-            sandbox: false,
-            #[cfg(feature = "sandbox")]
-            sandbox_network: false,
-            inlines: false,
-            lines: false,
-            raw_names: false,
-            dotnet_tiers: false,
-            dotnet_names: DotnetNames::default(),
-            dotnet_events: true,
-            dotnet_perf_map: false,
-            dotnet_compilations: false,
-            runtime_events: EventRequest::default(),
-            debug_directories: Vec::new(),
-            symbol_servers: Vec::new(),
-            symbol_cache: None,
-            #[cfg(feature = "capture")]
-            capture: None,
-            #[cfg(feature = "capture")]
-            replay: None,
-        };
-        Self { target: None, symbol_servers: Vec::new(), settings }
-    }
 }
 
 impl Builder {
@@ -106,7 +64,8 @@ impl Builder {
         self
     }
 
-    /// The sampling frequency: samples per second on each CPU. Default: [`DEFAULT_FREQUENCY_HZ`].
+    /// The sampling frequency: samples per second on each CPU. Default:
+    /// [`DEFAULT_FREQUENCY_HZ`](crate::DEFAULT_FREQUENCY_HZ).
     pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
         self.settings.events.frequency_hz = frequency_hz;
         self
@@ -137,8 +96,8 @@ impl Builder {
         self
     }
 
-    /// Also samples an event at its occurrences. At most [`MAX_COUNTED_EVENTS`] can be added. Values are occurrences: what the
-    /// overhead limit skips is in the value of the next sample of the CPU.
+    /// Also samples an event at its occurrences. At most [`MAX_COUNTED_EVENTS`](crate::MAX_COUNTED_EVENTS) can be added. Values are
+    /// occurrences: what the overhead limit skips is in the value of the next sample of the CPU.
     pub fn counted_event(mut self, event: CountedEvent) -> Self {
         self.settings.events.counted.push(event);
         self
@@ -151,8 +110,9 @@ impl Builder {
     }
 
     /// The run time of the BPF programs that is allowed on each CPU, percent. Default:
-    /// [`DEFAULT_MAX_OVERHEAD_PERCENT`]. Above it, stacks are cut, down to 127 frames; where that is not enough, ticks are
-    /// skipped, and the next sample of the CPU has their weight ([`Ledger::skipped_ticks`](crate::profile::Ledger)).
+    /// [`DEFAULT_MAX_OVERHEAD_PERCENT`](crate::DEFAULT_MAX_OVERHEAD_PERCENT). Above it, stacks are cut, down to 127 frames; where
+    /// that is not enough, ticks are skipped, and the next sample of the CPU has their weight
+    /// ([`Ledger::skipped_ticks`](crate::profile::Ledger)).
     pub fn max_overhead_percent(mut self, percent: f64) -> Self {
         self.settings.max_overhead_percent = percent;
         self
@@ -166,19 +126,19 @@ impl Builder {
 
     /// Whether kernel stacks are sampled. Default: true.
     pub fn kernel_stacks(mut self, wanted: bool) -> Self {
-        self.settings.kernel_stacks = wanted;
+        self.settings.stacks.kernel = wanted;
         self
     }
 
     /// Whether user stacks are sampled. Default: true.
     pub fn user_stacks(mut self, wanted: bool) -> Self {
-        self.settings.user_stacks = wanted;
+        self.settings.stacks.user = wanted;
         self
     }
 
     /// How user stacks are unwound. Default: [`Unwind::Auto`].
     pub fn unwind(mut self, unwind: Unwind) -> Self {
-        self.settings.unwind = unwind;
+        self.settings.stacks.unwind = unwind;
         self
     }
 
@@ -188,33 +148,33 @@ impl Builder {
     /// Following children needs kernel BTF. On a kernel without it, [`Profiler::start`] returns `Unsupported` for a
     /// process; a command is sampled without its children, and a warning is logged.
     pub fn children(mut self, wanted: bool) -> Self {
-        self.settings.children = Some(wanted);
+        self.settings.target.children = Some(wanted);
         self
     }
 
     /// Whether inlined functions are frames of their own (needs debug information). Default: false.
     pub fn inlines(mut self, wanted: bool) -> Self {
-        self.settings.inlines = wanted;
+        self.settings.names.inlines = wanted;
         self
     }
 
     /// Whether frames have file and line (needs debug information). Default: false.
     pub fn lines(mut self, wanted: bool) -> Self {
-        self.settings.lines = wanted;
+        self.settings.names.lines = wanted;
         self
     }
 
     /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null`; otherwise they are those of
     /// the calling process. Default: false.
     pub fn silent_command(mut self, wanted: bool) -> Self {
-        self.settings.silent_command = wanted;
+        self.settings.target.silent_command = wanted;
         self
     }
 
     /// The user as whom a [`Target::Command`] runs. Needs root. The command keeps no privilege of the profiler and inherits
     /// no descriptor but the standard streams. Default: the user of the calling process.
     pub fn command_user(mut self, user: CommandUser) -> Self {
-        self.settings.command_user = Some(user);
+        self.settings.target.command_user = Some(user);
         self
     }
 
@@ -238,7 +198,7 @@ impl Builder {
 
     /// Adds a directory that is searched for debug files before the standard directories.
     pub fn debug_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.settings.debug_directories.push(directory.into());
+        self.settings.names.debug_directories.push(directory.into());
         self
     }
 
@@ -252,7 +212,7 @@ impl Builder {
 
     /// The directory for files of symbol servers. Default: `profiler` in `XDG_CACHE_HOME` or `~/.cache`.
     pub fn symbol_cache(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.settings.symbol_cache = Some(directory.into());
+        self.settings.names.symbol_cache = Some(directory.into());
         self
     }
 
@@ -281,34 +241,34 @@ impl Builder {
     pub fn build(self) -> Result<Profiler> {
         let mut settings = self.settings;
         if !is_replay(&settings) {
-            settings.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
-            check_target(&settings.target)?;
+            settings.target.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
+            check_target(&settings.target.target)?;
             settings.events.check_sampling()?;
         }
-        if !settings.kernel_stacks && !settings.user_stacks {
+        if !settings.stacks.kernel && !settings.stacks.user {
             return Err(invalid("without user and kernel stacks there is nothing to sample"));
         }
         if !(settings.max_overhead_percent > 0.0 && settings.max_overhead_percent <= 100.0) {
             return Err(invalid("the overhead limit is not above 0 and at most 100 percent"));
         }
-        if settings.dotnet_names == DotnetNames::Memory && !cfg!(feature = "dotnet-memory") {
+        if settings.dotnet.names == DotnetNames::Memory && !cfg!(feature = "dotnet-memory") {
             return Err(invalid("names of .NET methods from memory need the feature `dotnet-memory`"));
         }
-        if settings.dotnet_perf_map && !settings.has_dotnet_method_events() {
+        if settings.dotnet.perf_map && !settings.dotnet.has_method_events() {
             return Err(invalid("a runtime that is not contacted cannot be asked for a perf map"));
         }
-        if settings.dotnet_compilations && !settings.has_dotnet_method_events() {
+        if settings.dotnet.compilations && !settings.dotnet.has_method_events() {
             return Err(invalid("a runtime that is not contacted cannot be asked what it compiles"));
         }
-        let requests_events = !settings.runtime_events.is_empty();
-        if requests_events && !settings.dotnet_events {
+        let requests_events = !settings.dotnet.runtime_events.is_empty();
+        if requests_events && !settings.dotnet.contacts_runtimes {
             return Err(invalid("a runtime that is not contacted cannot be asked for events"));
         }
-        if settings.runtime_events.stream.is_some() {
+        if settings.dotnet.runtime_events.stream.is_some() {
             check_event_stream(&settings)?;
         }
         #[cfg(feature = "capture")]
-        if settings.dotnet_compilations && settings.capture.is_some() {
+        if settings.dotnet.compilations && settings.capture.is_some() {
             return Err(invalid("a capture has no compiled methods"));
         }
         #[cfg(feature = "capture")]
@@ -325,24 +285,24 @@ impl Builder {
         }
         check_present(settings.cpus.as_deref().unwrap_or_default())?;
         let follows = matches!(
-            settings.target,
+            settings.target.target,
             Target::Pid(_) | Target::Pids(_) | Target::ProcessName(_) | Target::Command(_)
         );
-        if settings.children == Some(true) && !follows {
+        if settings.target.children == Some(true) && !follows {
             return Err(invalid("children can be followed only for processes and commands"));
         }
-        settings.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
+        settings.names.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
         Ok(Profiler { settings })
     }
 }
 
 fn check_event_stream(settings: &Settings) -> Result<()> {
-    if settings.runtime_events.is_empty() {
+    if settings.dotnet.runtime_events.is_empty() {
         return Err(invalid(
             "a stream of runtime events is requested without events: name sets of them (--events)",
         ));
     }
-    let is_one = match &settings.target {
+    let is_one = match &settings.target.target {
         Target::Pid(_) | Target::Command(_) => true,
         Target::Pids(pids) => pids.len() == 1,
         _ => false,
@@ -424,9 +384,9 @@ mod tests {
     fn the_defaults_need_only_a_target() {
         let settings = own().build().unwrap().settings;
         assert_eq!(settings.events.frequency_hz, 99);
-        assert!(settings.kernel_stacks && settings.user_stacks);
-        assert!(settings.children.is_none() && !settings.inlines && !settings.lines);
-        assert!(!settings.raw_names && !settings.dotnet_tiers);
+        assert!(settings.stacks.kernel && settings.stacks.user);
+        assert!(settings.target.children.is_none() && !settings.names.inlines && !settings.names.lines);
+        assert!(!settings.names.raw && !settings.dotnet.tiers);
     }
 
     #[test]
@@ -447,7 +407,7 @@ mod tests {
     fn each_set_of_events_is_requested_once() {
         let twice =
             own().runtime_events(EventSet::DEFAULT.iter().copied()).runtime_events([EventSet::Exceptions]);
-        assert_eq!(twice.build().unwrap().settings.runtime_events.sets, EventSet::DEFAULT);
+        assert_eq!(twice.build().unwrap().settings.dotnet.runtime_events.sets, EventSet::DEFAULT);
     }
 
     #[test]
@@ -469,9 +429,9 @@ mod tests {
     #[cfg(feature = "symbol-server")]
     #[test]
     fn a_symbol_server_is_a_name_or_a_url() {
-        assert!(own().build().unwrap().settings.symbol_servers.is_empty());
+        assert!(own().build().unwrap().settings.names.symbol_servers.is_empty());
         let servers = own().symbol_server("microsoft").symbol_server("http://symbols.example").build();
-        assert_eq!(servers.unwrap().settings.symbol_servers.len(), 2);
+        assert_eq!(servers.unwrap().settings.names.symbol_servers.len(), 2);
         assert!(refused(own().symbol_server("symbols.example")).contains("not a symbol server"));
     }
 

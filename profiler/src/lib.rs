@@ -106,14 +106,13 @@ mod sampler;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
 mod session;
+mod settings;
 mod sys;
 mod system_calls;
 mod user_database;
 
 pub use available_events::{AvailableEvent, available_events, static_probes};
-pub use builder::{
-    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames, MAX_COUNTED_EVENTS, Profiler,
-};
+pub use builder::{Builder, Profiler};
 pub use command_user::CommandUser;
 pub use counted_event::{CountedEvent, UnknownEvent};
 pub use error::{Error, ErrorKind, Operation, Result};
@@ -130,9 +129,10 @@ pub use profiler_symbolize::{
     EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
     SymbolDirectories, symbol_server::Download,
 };
-pub use sampler::Unwind;
+pub use sampler::{DEFAULT_FREQUENCY_HZ, MAX_COUNTED_EVENTS, Unwind};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;
-pub use session::{Downloads, Ended, MeasuredTarget, MemoryShortage, Progress, Session, Stopper, Target};
+pub use session::{Downloads, Ended, MeasuredTarget, MemoryShortage, Progress, Session, Stopper};
+pub use settings::{DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames, Target};
 pub use sys::{allocator::return_freed_memory, priority::raise_thread_priority};

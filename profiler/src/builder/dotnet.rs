@@ -2,49 +2,34 @@
 
 use profiler_symbolize::{EventProvider, EventSet, EventStream};
 
-use super::Builder;
-
-/// Where the names of the methods that a .NET runtime compiles come from, besides perf maps and jitdumps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DotnetNames {
-    /// From the memory of the process, and from the events of the runtime for what is not there: before .NET 9, once the runtime
-    /// frees code, and where tiers, compilations, a perf map, runtime events or a capture are requested.
-    #[default]
-    Auto,
-    /// From the runtime's data structures in the memory of the process, which .NET 9 and 10 describe. The runtime is not
-    /// contacted for them. Names have no tier, and code that the runtime frees has a name from a tenth of a second after its
-    /// first sample on.
-    Memory,
-    /// From the events of the runtime alone.
-    Events,
-}
+use super::{Builder, DotnetNames};
 
 impl Builder {
     /// Whether managed (.NET) methods keep the runtime's spelling
     /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) in place of that of C#
     /// (`Dictionary<__Canon,int>.FindValue(__Canon)`, `PlaceAsync`). Default: false.
     pub fn raw_names(mut self, wanted: bool) -> Self {
-        self.settings.raw_names = wanted;
+        self.settings.names.raw = wanted;
         self
     }
 
     /// Whether names of .NET methods end in their compilation tier, as in `[OptimizedTier1]` or `[PreJIT]`. Each tier of a
     /// method is then a frame of its own. Default: false.
     pub fn dotnet_tiers(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_tiers = wanted;
+        self.settings.dotnet.tiers = wanted;
         self
     }
 
     /// Where the names of .NET methods come from. Memory needs the feature `dotnet-memory`. Default: [`DotnetNames::Auto`].
     pub fn dotnet_names(mut self, source: DotnetNames) -> Self {
-        self.settings.dotnet_names = source;
+        self.settings.dotnet.names = source;
         self
     }
 
     /// Whether .NET runtimes may be asked for the events of their methods, which name JIT code. Without, no runtime is contacted:
     /// JIT code has the names in perf maps, in jitdumps and in the memory of the process. Default: true.
     pub fn dotnet_events(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_events = wanted;
+        self.settings.dotnet.contacts_runtimes = wanted;
         self
     }
 
@@ -53,7 +38,7 @@ impl Builder {
     /// map is disabled and removed at the end. Runtimes that this could block or crash are left alone, with a warning in
     /// the log. Default: false.
     pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_perf_map = wanted;
+        self.settings.dotnet.perf_map = wanted;
         self
     }
 
@@ -61,7 +46,7 @@ impl Builder {
     /// `[compiling app!Shop.Cart.Get(int)]`, as the caller of the compiler's frames. Not in single-file programs, whose JIT
     /// compiler is no library of its own. Default: false.
     pub fn dotnet_compilations(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_compilations = wanted;
+        self.settings.dotnet.compilations = wanted;
         self
     }
 
@@ -85,7 +70,7 @@ impl Builder {
     ///
     /// [`Profile::runtime_events`]: crate::Profile::runtime_events
     pub fn runtime_events(mut self, sets: impl IntoIterator<Item = EventSet>) -> Self {
-        let requested = &mut self.settings.runtime_events.sets;
+        let requested = &mut self.settings.dotnet.runtime_events.sets;
         for set in sets {
             if !requested.contains(&set) {
                 requested.push(set);
@@ -97,7 +82,7 @@ impl Builder {
     /// Adds a provider whose events .NET runtimes are asked for, such as an `EventSource` of the target. Their fields are those
     /// of the provider's metadata. Default: none.
     pub fn event_provider(mut self, provider: EventProvider) -> Self {
-        self.settings.runtime_events.providers.push(provider);
+        self.settings.dotnet.runtime_events.providers.push(provider);
         self
     }
 
@@ -119,7 +104,7 @@ impl Builder {
     ///
     /// [`EventRequest::stream`]: profiler_symbolize::EventRequest::stream
     pub fn event_stream(mut self, stream: EventStream) -> Self {
-        self.settings.runtime_events.stream = Some(stream);
+        self.settings.dotnet.runtime_events.stream = Some(stream);
         self
     }
 }

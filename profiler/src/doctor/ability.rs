@@ -245,7 +245,7 @@ fn load_bpf_programs() -> Result<()> {
     let waker = eventfd(0, EventfdFlags::CLOEXEC)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
     let plan = Plan::cpu_samples(Filter::Everything, FREQUENCY_HZ);
-    ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)
+    ebpf::LoadedSource::load(plan, Arc::new(waker)).map(drop)
 }
 
 fn shows_kernel_addresses() -> io::Result<bool> {

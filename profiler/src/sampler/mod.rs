@@ -27,7 +27,7 @@ pub(crate) use self::{
             WallShare, add_loss,
         },
     },
-    plan::{Filter, Plan},
+    plan::{Filter, Plan, StackSettings},
 };
 use crate::error::Result;
 

@@ -17,6 +17,27 @@ pub enum Unwind {
     Dwarf,
 }
 
+/// Which stacks are sampled, and how user stacks are unwound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StackSettings {
+    pub(crate) kernel: bool,
+    pub(crate) user: bool,
+    pub(crate) unwind: Unwind,
+}
+
+impl StackSettings {
+    /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
+    pub(crate) fn uses_unwinder(&self) -> bool {
+        self.user && self.unwind != Unwind::FramePointer
+    }
+}
+
+impl Default for StackSettings {
+    fn default() -> Self {
+        Self { kernel: true, user: true, unwind: Unwind::Auto }
+    }
+}
+
 /// Which tasks the BPF programs sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
@@ -40,9 +61,7 @@ pub(crate) struct Plan {
     pub(crate) events: EventPlan,
     /// Only these CPUs; `None` is every CPU that is online, now or later.
     pub(crate) cpus: Option<Vec<u32>>,
-    pub(crate) kernel_stacks: bool,
-    pub(crate) user_stacks: bool,
-    pub(crate) unwind: Unwind,
+    pub(crate) stacks: StackSettings,
     /// Whether processes forked by a target process become targets.
     pub(crate) children: bool,
     /// The run time of the sampling programs that is allowed on each CPU.
@@ -56,17 +75,10 @@ impl Plan {
             filter,
             events: EventPlan::cpu_samples(frequency_hz),
             cpus: None,
-            kernel_stacks: true,
-            user_stacks: true,
-            unwind: Unwind::Auto,
+            stacks: StackSettings::default(),
             children: false,
             max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
         }
-    }
-
-    /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
-    pub(crate) fn uses_unwinder(&self) -> bool {
-        self.user_stacks && self.unwind != Unwind::FramePointer
     }
 
     /// Whether the children of a sampled process are sampled.

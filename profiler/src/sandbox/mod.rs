@@ -26,7 +26,7 @@ use self::system_calls::{Job, Network};
 pub use self::{rights::restore_file_rights, written_files::landlock_version};
 use crate::{
     error::{Error, ErrorKind, Result},
-    session::Settings,
+    settings::Settings,
 };
 
 /// Drops the rights that a session with these settings does not need, in the calling thread and the threads that it
@@ -38,7 +38,7 @@ pub(crate) fn reduce_rights(settings: &Settings) -> Result<()> {
 
 /// Refuses the system calls that a running session with these settings does not need, in all threads of the process.
 pub(crate) fn filter_system_calls(settings: &Settings) -> Result<()> {
-    let network = match (settings.sandbox_network, settings.symbol_servers.is_empty()) {
+    let network = match (settings.sandbox_network, settings.names.symbol_servers.is_empty()) {
         (true, _) => Network::ClientAndServer,
         (false, false) => Network::Client,
         (false, true) => Network::None,

@@ -13,7 +13,7 @@ use rustix::{
 use crate::{
     counted_event::EventSource,
     kernel_release::KernelRelease,
-    session::Settings,
+    settings::Settings,
     sys::{sysctl, user::set_file_user},
 };
 
@@ -47,11 +47,11 @@ const PARANOID_ADMIN: i64 = 3;
 /// The capabilities that a session with these settings can need.
 pub(super) fn of_session(settings: &Settings) -> CapabilitySet {
     let mut needed = OF_SAMPLING | OF_FILES;
-    if settings.kernel_stacks {
+    if settings.stacks.kernel {
         // For the addresses of the kernel's symbols.
         needed |= CapabilitySet::SYSLOG;
     }
-    if settings.is_command() {
+    if settings.target.is_command() {
         // For signals to a command of another user.
         needed |= CapabilitySet::KILL;
     }

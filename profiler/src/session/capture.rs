@@ -1,4 +1,4 @@
-//! Recording a session into a capture, and replaying a capture as a session without privileges.
+//! Replays a capture as a session without privileges.
 
 #[cfg(fuzzing)]
 use std::time::Duration;
@@ -14,24 +14,21 @@ use profiler_symbolize::symbol_server::SymbolServers;
 
 use super::{
     Session, Shared,
-    interval::Interval,
-    pipeline::Pipeline,
+    debug_directories::debug_file_directories,
+    pipeline::{Pipeline, PipelineParts},
     polling_interval::PollingInterval,
     reader::Reader,
-    start::{Settings, debug_file_directories, new_pipeline},
+    symbolizer::new_symbolizer,
     target::TargetWatch,
 };
 #[cfg(fuzzing)]
 use crate::sampler::SampleSource as _;
 #[cfg(fuzzing)]
-use crate::session::Adjustment;
+use crate::session::{Adjustment, interval::Interval};
 use crate::{
     error::Result,
-    sampler::{
-        EventPlan,
-        capture::{Capture, RecordedCounts, VERSION, proc_directory},
-        replay::ReplaySource,
-    },
+    sampler::{EventPlan, capture::proc_directory, replay::ReplaySource},
+    settings::Settings,
 };
 
 /// Starts a session whose samples come from a capture.
@@ -81,26 +78,13 @@ impl Replay {
             duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
             ..Header::default()
         };
-        let directories = debug_file_directories(settings)?;
+        let directories = debug_file_directories(&settings.names)?;
         let servers = directories.servers.clone();
         let events = EventPlan::cpu_samples(recorded.frequency_hz);
-        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, events);
+        let symbolizer = new_symbolizer(settings, Arc::clone(&proc), directories);
+        let parts = PipelineParts::new(proc, ProcessFilter::All, symbolizer, events);
+        let mut pipeline = Pipeline::new(PipelineParts { has_user_stacks: settings.stacks.user, ..parts });
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
-    }
-}
-
-/// The first line of the capture of a session that ends with `interval`.
-pub(super) fn describe(pipeline: &Pipeline, interval: &Interval) -> Capture {
-    Capture {
-        version: VERSION,
-        target: interval.header.target.clone(),
-        frequency_hz: pipeline.frequency_hz(),
-        cpus: interval.header.cpus,
-        started_ns: pipeline.started_ns(),
-        ended_ns: interval.ended_ns,
-        started_unix_ns: interval.header.started_unix_ns,
-        counts: RecordedCounts::new(&interval.counts, pipeline.ticks_index()),
-        expected: pipeline.prefetched_pids().to_vec(),
     }
 }

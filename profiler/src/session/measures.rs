@@ -68,7 +68,12 @@ mod tests {
     use super::*;
     use crate::{
         sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample},
-        session::{Adjustment, interval::Interval, pipeline::Pipeline, test_symbolizer::symbolizer},
+        session::{
+            Adjustment,
+            interval::Interval,
+            pipeline::{Pipeline, PipelineParts},
+            test_symbolizer::symbolizer,
+        },
     };
 
     #[test]
@@ -126,27 +131,32 @@ mod tests {
         pipeline.process(batch, 0).unwrap();
     }
 
+    fn values(profile: &Profile) -> u64 {
+        profile.samples().iter().map(|sample| sample.value).sum()
+    }
+
     #[test]
     fn measures_have_each_occurrence_once_and_the_profile_has_all() {
         let proc = Arc::new(ProcFs::live());
         let counted = vec![PlannedEvent { event: "page-faults".parse().unwrap(), probed: None }];
         let events = EventSettings::default().plan(counted);
-        let mut pipeline =
-            Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), events, false);
+        let symbolizer = symbolizer(Arc::clone(&proc));
+        let parts = PipelineParts::new(proc, ProcessFilter::All, symbolizer, events);
+        let mut pipeline = Pipeline::new(parts);
         let measure = |pipeline: &mut Pipeline, ended_ns| {
             pipeline.begin_measures();
             let measured = pipeline.take_measures(ended_ns).unwrap();
-            (measured.total_value(), measured.header().started_monotonic_ns, measured.header().duration_ns)
+            (values(&measured), measured.header().started_monotonic_ns, measured.header().duration_ns)
         };
         count(&mut pipeline, 3);
         count(&mut pipeline, 4);
         assert_eq!(measure(&mut pipeline, 5), (7, 0, 5), "also those from before the first request");
         count(&mut pipeline, 20);
         assert_eq!(measure(&mut pipeline, 8), (20, 5, 3));
-        assert_eq!(finish(&mut pipeline).total_value(), 27);
+        assert_eq!(values(&finish(&mut pipeline)), 27);
         count(&mut pipeline, 100);
         assert_eq!(measure(&mut pipeline, 12), (100, 8, 4));
         assert_eq!(measure(&mut pipeline, 13), (0, 12, 1));
-        assert_eq!(finish(&mut pipeline).total_value(), 100);
+        assert_eq!(values(&finish(&mut pipeline)), 100);
     }
 }

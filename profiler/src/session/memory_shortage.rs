@@ -40,18 +40,22 @@ mod tests {
     use super::*;
     use crate::{
         sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample},
-        session::{Adjustment, interval::Interval, pipeline::Pipeline, test_symbolizer::symbolizer},
+        session::{
+            Adjustment,
+            interval::Interval,
+            pipeline::{Pipeline, PipelineParts},
+            test_symbolizer::symbolizer,
+        },
     };
 
     /// A pipeline for all processes, and its flag.
     fn pipeline() -> (Pipeline, MemoryShortage) {
         let proc = Arc::new(ProcFs::live());
-        let events = EventPlan::cpu_samples(99);
-        let mut pipeline =
-            Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), events, false);
-        let shortage = MemoryShortage::default();
-        pipeline.shed_samples_during(shortage.clone());
-        (pipeline, shortage)
+        let (symbolizer, events) = (symbolizer(Arc::clone(&proc)), EventPlan::cpu_samples(99));
+        let parts = PipelineParts::new(proc, ProcessFilter::All, symbolizer, events);
+        let memory_shortage = MemoryShortage::default();
+        let shortage = memory_shortage.clone();
+        (Pipeline::new(PipelineParts { memory_shortage, ..parts }), shortage)
     }
 
     /// Processes samples of this process.

@@ -5,6 +5,7 @@ mod after_target;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
+mod debug_directories;
 mod interval;
 mod measures;
 mod memory_shortage;
@@ -22,9 +23,11 @@ mod sample_events;
 #[cfg(feature = "testing")]
 pub mod simulation;
 mod start;
+mod symbolizer;
 mod target;
 #[cfg(test)]
 mod test_symbolizer;
+mod threads;
 mod unwinding;
 mod wait_partners;
 
@@ -46,9 +49,8 @@ use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
 pub use self::memory_shortage::MemoryShortage;
-pub(crate) use self::start::{Settings, start};
+pub(crate) use self::start::start;
 pub use self::target::MeasuredTarget;
-pub use self::target::Target;
 use self::target::TargetWatch;
 pub(crate) use self::target::find_target;
 use crate::{

@@ -21,7 +21,7 @@ use super::{
     unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
-use crate::sampler::capture::{Capture, Recorder};
+use crate::sampler::capture::{Capture, RecordedCounts, Recorder, VERSION};
 use crate::{
     error::Result,
     sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId},
@@ -85,33 +85,70 @@ struct ReceivedSample {
     waker_stacks: Option<SampleStacks>,
 }
 
-impl Pipeline {
+/// What a pipeline is made of.
+pub(super) struct PipelineParts {
+    pub(super) proc: Arc<ProcFs>,
+    pub(super) filter: ProcessFilter,
+    pub(super) symbolizer: Symbolizer,
+    pub(super) events: EventPlan,
+    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
+    pub(super) has_user_stacks: bool,
+    /// Removes stacks from the kernel's set, so that they can be evicted. `None`: each is sent once.
+    pub(super) forget_stack: Option<ForgetStack>,
+    /// Samples that wait too long while memory is short are shed.
+    pub(super) memory_shortage: MemoryShortage,
+    /// The process of a command, whose samples are ignored until its first exec.
+    pub(super) command_pid: Option<u32>,
+    /// Saves everything that is processed into a capture.
+    #[cfg(feature = "capture")]
+    pub(super) recorder: Option<Recorder>,
+}
+
+impl PipelineParts {
+    /// The parts of a pipeline that reads a source other than the BPF programs.
+    #[cfg(any(test, feature = "capture", feature = "testing"))]
     pub(super) fn new(
         proc: Arc<ProcFs>,
         filter: ProcessFilter,
         symbolizer: Symbolizer,
         events: EventPlan,
-        has_user_stacks: bool,
     ) -> Self {
         Self {
-            processes: ProcessTable::new(proc, filter),
-            prefetched_pids: Vec::new(),
+            proc,
+            filter,
             symbolizer,
-            unwinding: None,
-            stacks: RetainedStacks::default(),
-            assembler: ProfileAssembler::new(&events, has_user_stacks, 0),
             events,
-            has_user_stacks,
+            has_user_stacks: true,
+            forget_stack: None,
+            memory_shortage: MemoryShortage::default(),
+            command_pid: None,
+            #[cfg(feature = "capture")]
+            recorder: None,
+        }
+    }
+}
+
+impl Pipeline {
+    pub(super) fn new(parts: PipelineParts) -> Self {
+        Self {
+            processes: ProcessTable::new(parts.proc, parts.filter),
+            prefetched_pids: Vec::new(),
+            symbolizer: parts.symbolizer,
+            unwinding: None,
+            stacks: RetainedStacks::new(parts.forget_stack),
+            assembler: ProfileAssembler::new(&parts.events, parts.has_user_stacks, 0),
+            events: parts.events,
+            has_user_stacks: parts.has_user_stacks,
             early_samples: Vec::new(),
             early_events: Vec::new(),
             measured: None,
             unmeasured: Counts::default(),
-            pre_exec_filter: None,
+            pre_exec_filter: parts.command_pid.map(PreExecFilter::new),
             received: Received::default(),
             foreign: Counts::default(),
             #[cfg(feature = "capture")]
-            recorder: None,
-            memory_shortage: MemoryShortage::default(),
+            recorder: parts.recorder,
+            memory_shortage: parts.memory_shortage,
             losses: IntervalLosses::default(),
             interval_started_ns: 0,
             session_started_ns: 0,
@@ -122,21 +159,10 @@ impl Pipeline {
         }
     }
 
-    /// Saves everything that is processed into a capture.
-    #[cfg(feature = "capture")]
-    pub(super) fn record(&mut self, recorder: Recorder) {
-        self.recorder = Some(recorder);
-    }
-
     /// Completes the capture, where one is recorded.
     #[cfg(feature = "capture")]
     pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
         self.recorder.take().map_or(Ok(()), |recorder| recorder.finish(capture))
-    }
-
-    /// Sheds samples that wait too long while there is this shortage.
-    pub(super) fn shed_samples_during(&mut self, shortage: MemoryShortage) {
-        self.memory_shortage = shortage;
     }
 
     /// Reads the mappings of these processes before they are sampled.
@@ -176,33 +202,20 @@ impl Pipeline {
         self.unwinding = Some(unwinding);
     }
 
-    /// The processes whose mappings were read before sampling began.
+    /// The first line of the capture of a session that ends with `interval`.
     #[cfg(feature = "capture")]
-    pub(super) fn prefetched_pids(&self) -> &[u32] {
-        &self.prefetched_pids
-    }
-
-    /// The start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
-    #[cfg(feature = "capture")]
-    pub(super) fn started_ns(&self) -> u64 {
-        self.session_started_ns
-    }
-
-    /// The frequency of the timers of CPUs, hertz.
-    #[cfg(feature = "capture")]
-    pub(super) fn frequency_hz(&self) -> u64 {
-        self.events.timer_hz
-    }
-
-    /// The index of the event whose samples are the ticks of CPUs.
-    #[cfg(feature = "capture")]
-    pub(super) fn ticks_index(&self) -> Option<u16> {
-        self.events.ticks_index()
-    }
-
-    /// Ignores samples of this process until its first exec.
-    pub(super) fn ignore_before_exec(&mut self, pid: u32) {
-        self.pre_exec_filter = Some(PreExecFilter::new(pid));
+    pub(super) fn describe_capture(&self, interval: &Interval) -> Capture {
+        Capture {
+            version: VERSION,
+            target: interval.header.target.clone(),
+            frequency_hz: self.events.timer_hz,
+            cpus: interval.header.cpus,
+            started_ns: self.session_started_ns,
+            ended_ns: interval.ended_ns,
+            started_unix_ns: interval.header.started_unix_ns,
+            counts: RecordedCounts::new(&interval.counts, self.events.ticks_index()),
+            expected: self.prefetched_pids.clone(),
+        }
     }
 
     /// The kernel's counters. What is due of events is without samples of processes that are not targets, and while sampling
@@ -231,11 +244,6 @@ impl Pipeline {
         self.interval_started_ns = started_ns;
         self.session_started_ns = started_ns;
         self.assembler = ProfileAssembler::new(&self.events, self.has_user_stacks, started_ns);
-    }
-
-    /// Bounds the memory of stacks: evicted ones are sent again.
-    pub(super) fn bound_stacks(&mut self, forget: ForgetStack) {
-        self.stacks.bound(forget);
     }
 
     /// Loads what resolves addresses of the kernel, while this process has the rights for it.
@@ -505,13 +513,8 @@ mod tests {
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());
-        Pipeline::new(
-            Arc::clone(&proc),
-            ProcessFilter::All,
-            symbolizer(proc),
-            EventPlan::cpu_samples(0),
-            false,
-        )
+        let (symbolizer, events) = (symbolizer(Arc::clone(&proc)), EventPlan::cpu_samples(0));
+        Pipeline::new(PipelineParts::new(proc, ProcessFilter::All, symbolizer, events))
     }
 
     /// The ticks and the sum of samples and losses of a profile during sampling, with these counts of ticks.

@@ -38,9 +38,9 @@ pub(super) struct RetainedStacks {
 }
 
 impl RetainedStacks {
-    /// Evicts stacks from now on.
-    pub(super) fn bound(&mut self, forget: ForgetStack) {
-        self.forget = Some(forget);
+    /// No stacks. Without `forget`, none is evicted.
+    pub(super) fn new(forget: Option<ForgetStack>) -> Self {
+        Self { forget, ..Self::default() }
     }
 
     /// Adds a stack.
@@ -128,11 +128,9 @@ mod tests {
 
         fn stacks(&self) -> RetainedStacks {
             let sent = Arc::clone(&self.sent);
-            let mut stacks = RetainedStacks::default();
-            stacks.bound(Box::new(move |id| {
+            RetainedStacks::new(Some(Box::new(move |id| {
                 sent.lock().unwrap().remove(&id);
-            }));
-            stacks
+            })))
         }
     }
 

@@ -19,52 +19,14 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{Settings, named_process};
+use super::named_process;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     proc_mount,
     sampler::Filter,
+    settings::{Target, TargetSettings},
     sys::command::GatedCommand,
 };
-
-/// The target of a session. Process and thread ids are those of the profiler's PID namespace.
-#[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A process with all its present and future threads.
-    Pid(u32),
-    /// Several processes.
-    Pids(Vec<u32>),
-    /// The only process with a name: that of its leader thread (`/proc/PID/comm`), the file name of its program as the first
-    /// word of its command line has it, or, where that is `dotnet`, the file name of the assembly with or without `.dll`.
-    /// The calling process and kernel threads are left out. Several processes with the name are an error that lists them.
-    ProcessName(String),
-    /// One thread.
-    Tid(u32),
-    /// Several threads.
-    Tids(Vec<u32>),
-    /// All processes on this host that are visible in the profiler's PID namespace.
-    Everything,
-    /// The processes in a cgroup and its descendants: a directory of the cgroup file system, or a path as
-    /// `/proc/PID/cgroup` shows it.
-    Cgroup(PathBuf),
-    /// The processes of a container, by a prefix of its id in the cgroup path.
-    Container(String),
-    /// The processes of a Kubernetes pod that runs on this node, found in the files of its container runtime. Needs the
-    /// feature `pods`.
-    #[cfg(feature = "pods")]
-    Pod {
-        /// The name of the pod, or a prefix that only one pod has.
-        name: String,
-        /// The namespace of the pod; `None` for any.
-        namespace: Option<String>,
-        /// The name of a container of the pod; `None` for all.
-        container: Option<String>,
-    },
-    /// A command to start, with its arguments. Its descendants are sampled too, unless
-    /// [`Builder::children`](crate::Builder::children) turns that off.
-    Command(Vec<OsString>),
-}
 
 /// A resolved target.
 #[derive(Debug)]
@@ -195,7 +157,7 @@ impl TargetWatch {
 }
 
 /// Resolves the target. Forks the process of a command.
-pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
+pub(super) fn find(settings: &TargetSettings, proc: &ProcFs) -> Result<FoundTarget> {
     proc_mount::check()?;
     let children = settings.follows_children();
     match &settings.target {
@@ -219,7 +181,7 @@ pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
 }
 
 /// Whether a target is there that is not a command.
-pub(crate) fn find_target(settings: &Settings) -> Result<()> {
+pub(crate) fn find_target(settings: &TargetSettings) -> Result<()> {
     find(settings, &ProcFs::live()).map(drop)
 }
 
@@ -295,7 +257,7 @@ fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
     })
 }
 
-fn command(words: &[OsString], children: bool, settings: &Settings) -> Result<FoundTarget> {
+fn command(words: &[OsString], children: bool, settings: &TargetSettings) -> Result<FoundTarget> {
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command to start is empty"))?;
@@ -378,12 +340,12 @@ fn describe(task_kind: &str, ids: &[u32], proc: &ProcFs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Profiler;
 
     /// Resolves a target without its children. The builder refuses an empty one before.
     fn find_alone(target: &Target) -> Result<FoundTarget> {
-        let settings = Profiler::builder().target(Target::Everything).build().unwrap().settings;
-        find(&Settings { target: target.clone(), children: Some(false), ..settings }, &ProcFs::live())
+        let settings =
+            TargetSettings { target: target.clone(), children: Some(false), ..TargetSettings::default() };
+        find(&settings, &ProcFs::live())
     }
 
     fn error(target: &Target) -> Error {

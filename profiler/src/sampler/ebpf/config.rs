@@ -47,8 +47,8 @@ pub(super) fn configure(plan: &Plan, sizes: &MapSizes, context: &EventContext<'_
         filter: filter(&plan.filter) as u32,
         only_target: only_target(plan).unwrap_or(0),
         max_overhead: max_overhead(plan.max_overhead_percent),
-        kernel_stacks: plan.kernel_stacks.into(),
-        user_stacks: plan.user_stacks.into(),
+        kernel_stacks: plan.stacks.kernel.into(),
+        user_stacks: plan.stacks.user.into(),
         pid_namespace_dev: namespace.dev(),
         pid_namespace_inode: namespace.ino(),
         hash_seed: RandomState::new().build_hasher().finish(),
@@ -62,7 +62,7 @@ pub(super) fn configure(plan: &Plan, sizes: &MapSizes, context: &EventContext<'_
         _ => None,
     };
     // BTF is parsed only where an offset is needed.
-    let unwinds = plan.uses_unwinder();
+    let unwinds = plan.stacks.uses_unwinder();
     let registers_by_offset = unwinds && !has_helper(Helper::TaskPtRegs);
     let searches_vmas = unwinds && has_helper(Helper::Loop);
     let needs_btf =
@@ -80,7 +80,7 @@ pub(super) fn configure(plan: &Plan, sizes: &MapSizes, context: &EventContext<'_
         }
     }
     config.follow_children = plan.children.into();
-    config.cfi_only = u32::from(plan.unwind == Unwind::Dwarf);
+    config.cfi_only = u32::from(plan.stacks.unwind == Unwind::Dwarf);
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = btf {
         fill_pid_offsets(&mut config, btf)?;
@@ -347,10 +347,11 @@ fn missing_type(structure: &str, member: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::ebpf::map_sizes::CpuCounts;
+    use crate::sampler::{StackSettings, ebpf::map_sizes::CpuCounts};
 
     fn plan(filter: Filter, children: bool) -> Plan {
-        Plan { user_stacks: false, children, ..Plan::cpu_samples(filter, 99) }
+        let plan = Plan::cpu_samples(filter, 99);
+        Plan { stacks: StackSettings { user: false, ..plan.stacks }, children, ..plan }
     }
 
     #[test]
@@ -358,7 +359,7 @@ mod tests {
         let configure = |plan: &Plan| {
             let types = KernelTypes::default();
             let context =
-                EventContext { types: &types, possible_cpus: 2, uses_unwinder: plan.uses_unwinder() };
+                EventContext { types: &types, possible_cpus: 2, uses_unwinder: plan.stacks.uses_unwinder() };
             let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 }, &context);
             configure(plan, &sizes, &context).unwrap()
         };

@@ -69,7 +69,7 @@ impl LoadedPrograms {
                 definition.set_max_entries(entries);
             }
             let map = create_map(name, definition)?;
-            if name == names::MAP_UNWIND_ROWS && plan.uses_unwinder() {
+            if name == names::MAP_UNWIND_ROWS && plan.stacks.uses_unwinder() {
                 first_chunks = Some(start_inserting_chunks(map.as_fd())?);
             }
             maps.insert(name.clone(), map);
@@ -77,8 +77,11 @@ impl LoadedPrograms {
         relocate(&mut object, &definitions, &maps)?;
         kernel_function::call(&mut object, RDONLY_CAST, config.wall.rdonly_cast);
         fill_targets(plan, &maps)?;
-        let unwind_maps =
-            if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
+        let unwind_maps = if plan.stacks.uses_unwinder() {
+            Some(empty_unwind_maps(&maps, first_chunks, config)?)
+        } else {
+            None
+        };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
         let loader = ProgramLoader {
             context,
@@ -101,7 +104,7 @@ impl LoadedPrograms {
             counters: Counters::new(clone_fd(map(&maps, names::MAP_COUNTERS)?)?),
             #[cfg(feature = "bpf-log")]
             log: match timer_program(&mut events)? {
-                Some(program) if plan.uses_unwinder() => Some(super::bpf_log::BpfLog::open(program)?),
+                Some(program) if plan.stacks.uses_unwinder() => Some(super::bpf_log::BpfLog::open(program)?),
                 _ => None,
             },
             events,
@@ -276,9 +279,9 @@ fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) ->
     const FREE: (&str, &CStr) = (names::PROGRAM_FREE, c"sched_process_free");
     // The fork and exit programs read ids at offsets from BTF.
     let follows_exits =
-        plan.children || (plan.uses_unwinder() && plan.follows_forks() && config.task_thread_pid != 0);
+        plan.children || (plan.stacks.uses_unwinder() && plan.follows_forks() && config.task_thread_pid != 0);
     let copies_entries = follows_exits && (plan.children || config.vma_search.is_possible == 0);
-    let exec = plan.uses_unwinder().then_some(EXEC);
+    let exec = plan.stacks.uses_unwinder().then_some(EXEC);
     exec.into_iter()
         .chain(copies_entries.then_some(FORK))
         .chain(follows_exits.then_some([EXIT, FREE]).into_iter().flatten())

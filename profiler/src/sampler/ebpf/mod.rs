@@ -102,6 +102,10 @@ pub(crate) fn searches_vmas() -> bool {
     has_bpf_loop() && config::has_vma_search(&KernelTypes::default())
 }
 
+/// The BPF programs, loaded. Sideband events are open, and no sample is taken.
+#[derive(Debug)]
+pub(crate) struct LoadedSource(EbpfSource);
+
 /// Samples of the BPF programs, by timer events on each CPU.
 #[derive(Debug)]
 pub(crate) struct EbpfSource {
@@ -143,7 +147,7 @@ pub(crate) fn decode_records(bytes: &[u8]) {
     sideband::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
 }
 
-impl EbpfSource {
+impl LoadedSource {
     /// Starts to load the BPF programs, and opens the sideband events. No sample is taken before [`start`](Self::start).
     ///
     /// `waker` is an eventfd that ends a waiting [`read`](SampleSource::read).
@@ -159,13 +163,13 @@ impl EbpfSource {
         let context = EventContext {
             types: &KernelTypes::default(),
             possible_cpus: counts.possible,
-            uses_unwinder: plan.uses_unwinder(),
+            uses_unwinder: plan.stacks.uses_unwinder(),
         };
         let sizes = MapSizes::new(&plan, counts, &context);
         let config = configure(&plan, &sizes, &context)?;
         let programs = LoadedPrograms::load(&plan, &config, &sizes, context)?;
         let wakeups = RecordWakeups::new(programs.records_fd()).map_err(wait_error)?;
-        Ok(Self {
+        Ok(Self(EbpfSource {
             programs,
             wakeups,
             cpus,
@@ -178,29 +182,38 @@ impl EbpfSource {
             past_ticks: TimerCounts::default(),
             order: BatchOrder::new(),
             stopped: false,
-        })
-    }
-
-    /// Starts sampling, once the programs are loaded.
-    pub(crate) fn start(&mut self) -> Result<()> {
-        if let Some(program) = self.programs.timer_program()? {
-            self.started_ns = monotonic_ns();
-            self.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
-            self.begin_opening();
-            self.count_idle_ticks()?;
-        } else {
-            self.started_ns = monotonic_ns();
-        }
-        let events = self.programs.events();
-        self.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
-        events.iter_mut().try_for_each(|event| event.start(self.started_ns))
+        }))
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
     pub(crate) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
-        self.programs.take_unwind_maps()
+        self.0.programs.take_unwind_maps()
     }
 
+    /// Removes a stack from the set of those that user space has, so that it is sent again.
+    pub(crate) fn forget_sent_stack(&self) -> Result<impl Fn(RawStackId) + Send + use<>> {
+        self.0.programs.forget_sent_stack()
+    }
+
+    /// Starts sampling.
+    pub(crate) fn start(self) -> Result<EbpfSource> {
+        let mut source = self.0;
+        if let Some(program) = source.programs.timer_program()? {
+            source.started_ns = monotonic_ns();
+            source.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
+            source.begin_opening();
+            source.count_idle_ticks()?;
+        } else {
+            source.started_ns = monotonic_ns();
+        }
+        let events = source.programs.events();
+        source.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
+        events.iter_mut().try_for_each(|event| event.start(source.started_ns))?;
+        Ok(source)
+    }
+}
+
+impl EbpfSource {
     /// Waits until records wake the reader or it is woken, and runs the passes that are due meanwhile: their records can wait in
     /// the ring buffer like others.
     fn wait(&mut self, wait: Duration, batch: &mut Batch) -> Result<()> {
@@ -242,11 +255,6 @@ impl EbpfSource {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(wait_error(error.into())),
         }
-    }
-
-    /// Removes a stack from the set of those that user space has, so that it is sent again.
-    pub(crate) fn forget_sent_stack(&self) -> Result<impl Fn(RawStackId) + Send + use<>> {
-        self.programs.forget_sent_stack()
     }
 
     fn begin_opening(&mut self) {

@@ -22,12 +22,14 @@ use profiler_profile::{Header, Profile};
 use self::source::SimulatedSource;
 use super::{
     Adjustment, Parts, Request, Shared,
+    debug_directories::debug_file_directories,
     interval::Interval,
     message::{IntervalCounts, Message},
-    pipeline::Pipeline,
+    pipeline::{Pipeline, PipelineParts},
     polling_interval::PollingInterval,
     reader::Reader,
-    start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline},
+    symbolizer::new_symbolizer,
+    threads::MAX_QUEUED_BATCHES,
     wake,
 };
 use crate::{
@@ -79,9 +81,10 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to write the simulated /proc", error))?;
     let settings = Profiler::builder().target(Target::Everything).build()?.settings;
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
-    let directories = debug_file_directories(&settings)?;
+    let directories = debug_file_directories(&settings.names)?;
+    let symbolizer = new_symbolizer(&settings, Arc::clone(&proc), directories);
     let events = settings.events.plan(Vec::new());
-    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, events);
+    let mut pipeline = Pipeline::new(PipelineParts::new(proc, ProcessFilter::All, symbolizer, events));
     let shared = Arc::new(Shared::new()?);
     let waker = Arc::clone(&shared.reader_waker);
     let source = SimulatedSource::generate(node, &call_sites, Arc::clone(&waker));
