@@ -1,5 +1,5 @@
 // The mode of the .NET workload whose hot methods have no frame pointer: Main > Frameless.Run > Top > Outer > Middle > Inner >
-// Work.
+// Work, and the same from an exception handler: Main > Frameless.Run > Handled > Throw > the runtime > Handled > Outer > ...
 //
 // Run it without tiers (DOTNET_TieredCompilation=0). The JIT gives an optimized method no frame pointer if it has no loop and fewer than two calls. Each method here has some
 // hundred bytes of straight code before and behind its call, so that its epilogue is far from most of its instructions. Top has a
@@ -58,6 +58,23 @@ namespace Workload
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Run(Func<bool> goesOn) { while (goesOn()) Cpu.Sink += Top(Cpu.Sink); }
+        static void Throw() { throw new InvalidOperationException(); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static long Handled(long seed)
+        {
+            try { Throw(); }
+            catch (InvalidOperationException)
+            {
+                for (int round = 0; round < 1000; round++) seed += Outer(seed);
+            }
+            return seed;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            while (goesOn()) { Cpu.Sink += Top(Cpu.Sink); Cpu.Sink += Handled(Cpu.Sink); }
+        }
     }
 }
