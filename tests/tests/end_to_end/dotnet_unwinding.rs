@@ -45,7 +45,7 @@ fn incomplete(profile: &Profile) -> (u64, Vec<Vec<String>>) {
 #[test]
 fn optimized_methods_without_a_frame_pointer_have_all_their_callers() {
     let Some(_lock) = run_beside_others() else { return };
-    const SAMPLES: u64 = 2_000;
+    const SAMPLES: u64 = 1_000;
     for program in ["9.0", "single-file-10.0"] {
         let mut command = dotnet_without_diagnostics(program, "frameless");
         let workload = Workload::run(command.env("DOTNET_TieredCompilation", "0"));
