@@ -26,23 +26,27 @@ pub(crate) fn filter_task(ids: Option<TaskIds>) -> Verdict {
             Verdict::NotTarget
         };
     };
-    let is_target = if filter == TargetFilter::Processes as u32 {
-        is_listed(ids.pid)
-    } else if filter == TargetFilter::Threads as u32 {
-        is_listed(ids.tid)
-    } else if is_cgroup(filter) {
-        is_under_cgroup(filter)
-    } else {
-        true
+    let is_target = match is_target_by_ids(ids) {
+        Some(is_target) => is_target,
+        None => is_under_cgroup(filter),
     };
     if is_target { Verdict::Target(ids) } else { Verdict::NotTarget }
 }
 
-/// Whether a process or thread id is a target. A single one is a constant, which needs no lookup.
+/// Whether a task with these ids is a target; `None` where its cgroup decides. A single process or thread id is a constant, which
+/// needs no lookup.
 #[inline(always)]
-fn is_listed(id: u32) -> bool {
+pub(crate) fn is_target_by_ids(ids: TaskIds) -> Option<bool> {
+    let filter = get!(filter);
+    let id = if filter == TargetFilter::Processes as u32 {
+        ids.pid
+    } else if filter == TargetFilter::Threads as u32 {
+        ids.tid
+    } else {
+        return if is_cgroup(filter) { None } else { Some(true) };
+    };
     let only_target = get!(only_target);
-    if only_target != 0 { id == only_target } else { TARGETS.get_ptr(&id).is_some() }
+    Some(if only_target != 0 { id == only_target } else { TARGETS.get_ptr(&id).is_some() })
 }
 
 #[inline(always)]

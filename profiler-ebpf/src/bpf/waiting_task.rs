@@ -11,8 +11,8 @@ use super::{
     cgroup,
     config::get,
     kernel_memory::read,
-    maps::TARGETS,
     pid_namespace::{TaskIds, id_of_task, ids_of_task},
+    target_filter::is_target_by_ids,
 };
 
 /// What is read of a task at each pass.
@@ -32,7 +32,11 @@ pub(crate) fn waiting_task(task: *mut task_struct) -> Option<WaitingTask> {
         return None;
     }
     let ids = ids(task)?;
-    if !is_target(task, ids) {
+    let is_target = match is_target_by_ids(ids) {
+        Some(is_target) => is_target,
+        None => cgroup::is_task_under(task as u64),
+    };
+    if !is_target {
         return None;
     }
     let state = wait_state(task)?;
@@ -102,24 +106,6 @@ fn ids(task: *mut task_struct) -> Option<TaskIds> {
         return Some(TaskIds { pid, tid: load(task, get!(wall.task_pid)) });
     }
     ids_of_task(task as u64)
-}
-
-#[inline(always)]
-fn is_target(task: *mut task_struct, ids: TaskIds) -> bool {
-    let filter = get!(filter);
-    let is_listed = |id: u32| {
-        let only_target = get!(only_target);
-        if only_target != 0 { id == only_target } else { TARGETS.get_ptr(&id).is_some() }
-    };
-    if filter == TargetFilter::Processes as u32 {
-        is_listed(ids.pid)
-    } else if filter == TargetFilter::Threads as u32 {
-        is_listed(ids.tid)
-    } else if filter == TargetFilter::CgroupV2 as u32 || filter == TargetFilter::CgroupV1 as u32 {
-        cgroup::is_task_under(task as u64)
-    } else {
-        true
-    }
 }
 
 /// The state of a task that is not on a CPU, or leaves it (`include/linux/sched.h`); `None` for one that exits.
