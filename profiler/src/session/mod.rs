@@ -373,7 +373,7 @@ impl Session {
         self.watch.measured()
     }
 
-    /// The process id of the command that was started, for [`Target::Command`].
+    /// The process id of the command that was started, for [`Target::Command`](crate::Target::Command).
     #[must_use]
     pub fn command_pid(&self) -> Option<u32> {
         self.command.as_ref().map(std::process::Child::id)
