@@ -2,6 +2,7 @@
  *
  * storm: each thread sleeps for a millisecond and exits, and another one takes its place, thousands a second.
  * cancel: the threads are cancelled while they wait, when a line comes on standard input; then it prints "cancelled". */
+#include <dirent.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -11,6 +12,32 @@ static void *park(void *unused) {
     for (;;)
         pause();
     return unused;
+}
+
+/* Whether a thread sleeps, from the third field of its stat (proc_pid_stat(5)). One that has not run yet can run. */
+static int sleeps(const char *tid) {
+    char path[64], line[256] = "";
+    snprintf(path, sizeof(path), "/proc/self/task/%s/stat", tid);
+    FILE *stat = fopen(path, "r");
+    if (stat == NULL)
+        abort();
+    const char *state = fgets(line, sizeof(line), stat) == NULL ? NULL : strrchr(line, ')');
+    fclose(stat);
+    return state != NULL && state[2] == 'S';
+}
+
+/* Waits until all threads but this one have parked. */
+static void await_parked(int count) {
+    for (int parked = 0; parked < count;) {
+        DIR *threads = opendir("/proc/self/task");
+        if (threads == NULL)
+            abort();
+        parked = 0;
+        for (struct dirent *thread; (thread = readdir(threads)) != NULL;)
+            parked += thread->d_name[0] != '.' && sleeps(thread->d_name);
+        closedir(threads);
+        usleep(1000);
+    }
 }
 
 static void *nap(void *unused) {
@@ -59,6 +86,8 @@ int main(int argc, char **argv) {
     for (int number = 0; number < count; number++)
         if (pthread_create(&threads[number], &attributes, is_storm ? nap : park, NULL) != 0)
             return 1;
+    if (!is_storm)
+        await_parked(count);
     ready(argc, argv);
     if (is_storm)
         storm(&attributes, threads, count);
