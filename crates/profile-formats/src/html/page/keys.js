@@ -46,6 +46,6 @@ function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ 
       createElement("th", { scope: "row" }, createElement("kbd", {}, label)),
       createElement("td", {}, help),
     );
-  const close = createElement("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
+  const close = createElement("button", { type: "button", onclick: () => dialog.close() }, "Close");
   dialog.append(createElement("h2", {}, "Keys"), createElement("table", {}, ...rows.map(createRow)), close);
 }
