@@ -131,7 +131,7 @@ static void begin_name_server(void) {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
-    char path[] = "/tmp/resolv.XXXXXX";
+    char path[] = P_tmpdir "/resolv.XXXXXX";
     if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         stop();
     int file = mkstemp(path), server = socket(AF_INET, SOCK_DGRAM, 0);

@@ -7,13 +7,13 @@ mod server;
 
 use std::{env, time::Duration};
 
-use profiler::{Profile, Profiler, Target, profile::FindingKind};
+use profiler::{Profile, profile::FindingKind};
 use profiler_tests::{run_beside_others, wait_until};
 
 use self::{
     load::Load,
     programs::{PACKAGED, PRESENT, Program, Requests},
-    server::Server,
+    server::{Server, start_with_descendants},
 };
 
 /// Adds the programs that `cargo xtask prove` installs.
@@ -87,12 +87,7 @@ fn idle_percent(profile: &Profile) -> f64 {
 
 /// A profile of all processes of a server with samples of CPUs and of waits. A virtual machine compiles much in its first seconds.
 fn sampled(server: &Server) -> Profile {
-    // A process of the server can end before the start.
-    let mut session = wait_until("a session", || {
-        let target = Target::Pids(server.processes());
-        let builder = Profiler::builder().target(target).children(true).wall_clock_hz(49);
-        builder.build().ok()?.start().ok()
-    });
+    let mut session = start_with_descendants(server.pid(), |builder| builder.wall_clock_hz(49));
     wait_until("the end of the start", || {
         let profile = session.take_profile(SAMPLED).unwrap();
         let compiles = profile.findings().iter().any(|finding| finding.kind == FindingKind::Compilation);

@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler::{Profile, Profiler, Target, profile::FindingKind};
+use profiler::{Profile, profile::FindingKind};
 use profiler_tests::{
     DEADLINE, Workload, file, run_beside_others,
     situations::{PROCESSES, Program, SERVICES, Sampling, Situation},
     workload_path,
 };
 
-use super::{ALL, server::descendants};
+use super::{ALL, server::start_with_descendants};
 
 const SAMPLED: Duration = Duration::from_secs(2);
 
@@ -60,13 +60,10 @@ fn known_causes_are_found_and_no_other_ones() {
 /// without a problem is sampled once.
 fn outcome(situation: &'static Situation) -> Outcome {
     let workload = start(situation);
-    let pids = descendants(workload.pid());
-    let builder = Profiler::builder().target(Target::Pids(pids)).children(true);
-    let builder = match situation.sampling {
+    let mut session = start_with_descendants(workload.pid(), |builder| match situation.sampling {
         Sampling::Cpus => builder,
         Sampling::Waits | Sampling::LongWaits => builder.wall_clock_hz(49).cpu_samples(false),
-    };
-    let mut session = builder.build().unwrap().start().unwrap();
+    });
     let mut time = if situation.sampling == Sampling::LongWaits { SAMPLED_LONG } else { SAMPLED };
     let deadline = Instant::now() + DEADLINE;
     loop {

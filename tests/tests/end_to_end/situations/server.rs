@@ -7,6 +7,7 @@ use std::{
     process::{Child, Stdio},
 };
 
+use profiler::{Builder, ErrorKind, Profiler, Session, Target};
 use profiler_tests::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -37,14 +38,25 @@ impl Server {
         Self { folder, port, child }
     }
 
-    /// The ids of its processes.
-    pub(super) fn processes(&self) -> Vec<u32> {
-        descendants(self.child.id())
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
+/// A session of a process and its descendants. One that was found can end before the session starts: then all are found again.
+pub(super) fn start_with_descendants(pid: u32, configure: impl Fn(Builder) -> Builder) -> Session {
+    wait_until("a session of all processes", || {
+        let builder = Profiler::builder().target(Target::Pids(descendants(pid))).children(true);
+        match configure(builder).build().unwrap().start() {
+            Ok(session) => Some(session),
+            Err(error) if error.kind() == ErrorKind::NoSuchTarget => None,
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
+
 /// The ids of a process and of its descendants.
-pub(super) fn descendants(pid: u32) -> Vec<u32> {
+fn descendants(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {

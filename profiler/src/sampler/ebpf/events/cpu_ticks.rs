@@ -49,7 +49,7 @@ impl EventKind for CpuTicks {
     }
 
     fn settle(&self, counted: &EventLedger, arrived: &ArrivedSamples) -> EventLedger {
-        // Later samples stand for ticks that were skipped before.
+        // The weight of later samples contains ticks that were skipped before.
         let represented = arrived.samples.saturating_sub(arrived.records);
         let unrepresented = counted.skipped_ticks.saturating_sub(represented);
         let mut settled = counted.clone();
