@@ -1,5 +1,7 @@
 //! One unwind step, from a frame to its caller: by CFI rule, signal frame, frame pointer or epilogue.
 
+use core::ptr::read_volatile;
+
 use profiler_common::{
     function_edge::{EdgeKind, FunctionEdge},
     unwind::{
@@ -159,13 +161,12 @@ pub fn step_by_edge(edge: FunctionEdge, registers: Registers, stack: &impl Stack
     Some(Step::to_caller(caller, FoundBy::EpilogueScan))
 }
 
-/// Restores the caller's registers by the unwind rule of the code.
+/// Restores the caller's registers by the unwind rule of the code; one of a goroutine needs [`return_to_goroutine`] before.
 #[inline(always)]
-pub fn step_by_rule(mut rule: Rule, mut frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
+pub fn step_by_rule(rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) -> Step {
     const UNKNOWN: u8 = CfaRule::Unknown as u8;
     const SIGNAL_FRAME: u8 = CfaRule::SignalFrame as u8;
     const ROOT: u8 = CfaRule::Root as u8;
-    return_to_goroutine(&mut rule, &mut frame, stack);
     match rule.cfa {
         UNKNOWN => step_by_frame_pointer(frame.registers, stack),
         SIGNAL_FRAME => step_by_signal_frame(frame.registers, stack),
@@ -174,56 +175,105 @@ pub fn step_by_rule(mut rule: Rule, mut frame: CalleeFrame<'_>, stack: &impl Sta
     }
 }
 
-/// Replaces a rule of code that Go's runtime executes on its scheduling stack, and the registers, by those of the call from the stack
-/// of the goroutine.
+/// Whether a rule leads from the scheduling stack of Go's runtime to the stack of a goroutine.
+#[inline(always)]
+pub fn is_of_goroutine(rule: Rule) -> bool {
+    rule.cfa == CfaRule::ExecutedGoroutine as u8 || rule.cfa == CfaRule::StoredGoroutine as u8
+}
+
+/// A goroutine that has left its stack: what Go's runtime keeps of it, 0 where it cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedGoroutine {
+    /// The lowest address of its stack, and the end.
+    pub stack: [u64; 2],
+    /// Its stack pointer, at the return address of its last call.
+    pub stack_pointer: u64,
+    /// Its frame pointer.
+    pub frame_pointer: u64,
+    /// The address of what is read next.
+    next: u64,
+    /// 1 where its stack is known.
+    is_known: u64,
+}
+
+impl SavedGoroutine {
+    /// Reads the goroutine of a rule of this kind.
+    ///
+    /// VERIFIER: each word is read anew from the map value that `self` is. In a register it is known to be 0 after a read that fails,
+    /// and what follows is verified once for each such read.
+    #[inline(always)]
+    pub fn read(&mut self, rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) {
+        *self = Self::default();
+        if rule.cfa == CfaRule::StoredGoroutine as u8 {
+            stack.read_word(add_offset(frame.registers.stack_pointer, rule.cfa_offset), &mut self.next);
+        } else {
+            let running = frame.leaf[usize::from(GoLayout::G_REGISTER)];
+            stack.read_word(running.wrapping_add(GoLayout::G_THREAD), &mut self.next);
+            let thread = anew(&self.next);
+            self.next = 0;
+            stack.read_word(thread.wrapping_add(GoLayout::M_GOROUTINE), &mut self.next);
+        }
+        let goroutine = anew(&self.next);
+        self.is_known =
+            u64::from(stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut self.stack));
+        stack.read_word(goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut self.stack_pointer);
+        stack.read_word(goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut self.frame_pointer);
+    }
+
+    #[inline(always)]
+    fn has_on_its_stack(&self, address: u64) -> bool {
+        anew(&self.stack[0]) <= address && address < anew(&self.stack[1])
+    }
+}
+
+/// The value of a variable, which the compiler does not take from a register.
+#[inline(always)]
+fn anew(variable: &u64) -> u64 {
+    // SAFETY: a reference is valid.
+    unsafe { read_volatile(variable) }
+}
+
+/// The rule and the registers with which the caller of code that Go's runtime executes on its scheduling stack is found: those of the
+/// call from the stack of the goroutine.
 ///
 /// The goroutine has saved the frame pointer that the frame has. Another one means that the collector has moved its stack, that it
-/// has continued elsewhere, or that it has called the runtime again, from C.
+/// has continued elsewhere, or that it has called the runtime again, from C. Then the caller is found by frame pointer.
 #[inline(always)]
-fn return_to_goroutine(rule: &mut Rule, frame: &mut CalleeFrame<'_>, stack: &impl StackMemory) {
-    const EXECUTED: u8 = CfaRule::ExecutedGoroutine as u8;
-    const STORED: u8 = CfaRule::StoredGoroutine as u8;
-    if rule.cfa != EXECUTED && rule.cfa != STORED {
-        return;
+pub fn return_to_goroutine(
+    rule: Rule,
+    frame: CalleeFrame<'_>,
+    goroutine: &SavedGoroutine,
+) -> (Rule, Registers) {
+    let registers = frame.registers;
+    let call = Rule { return_address_offset: -(WORD as i16), ..Rule::default() };
+    let by_frame_pointer = Rule {
+        cfa: CfaRule::FramePointerOfAnyStack as u8,
+        cfa_offset: 2 * WORD as i32,
+        frame_pointer: FramePointerRule::AtCfa as u8,
+        frame_pointer_offset: -2 * WORD as i16,
+        ..call
+    };
+    if frame.position != FramePosition::Call {
+        return (by_frame_pointer, registers);
     }
-    // A read that fails leaves 0, from which the next fails as well.
-    let (mut goroutine, mut saved, mut frame_pointer, mut bounds) = (0, 0, 0, [0; 2]);
-    if rule.cfa == STORED {
-        stack.read_word(add_offset(frame.registers.stack_pointer, rule.cfa_offset), &mut goroutine);
-    } else {
-        let mut thread = 0;
-        let running = frame.leaf[usize::from(GoLayout::G_REGISTER)];
-        stack.read_word(running.wrapping_add(GoLayout::G_THREAD), &mut thread);
-        stack.read_word(thread.wrapping_add(GoLayout::M_GOROUTINE), &mut goroutine);
-    }
-    let is_known = stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut bounds);
-    stack.read_word(goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut saved);
-    stack.read_word(goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut frame_pointer);
-    let [lowest, end] = bounds;
-    let is_on_its_stack = |address: u64| lowest <= address && address < end;
+    let (stack_pointer, frame_pointer) = (anew(&goroutine.stack_pointer), anew(&goroutine.frame_pointer));
     // Else the thread can execute another goroutine by now.
     let returns = rule.return_address_offset == 0;
-    let has_moved = rule.cfa == EXECUTED && returns && !is_on_its_stack(frame.registers.frame_pointer);
-    let call = Rule { return_address_offset: -(WORD as i16), ..Rule::default() };
-    if frame.position == FramePosition::Call
-        && is_on_its_stack(saved)
-        && (frame_pointer == frame.registers.frame_pointer || has_moved)
+    if goroutine.has_on_its_stack(stack_pointer)
+        && (frame_pointer == registers.frame_pointer
+            || rule.cfa == CfaRule::ExecutedGoroutine as u8
+                && returns
+                && !goroutine.has_on_its_stack(registers.frame_pointer))
     {
-        frame.registers.stack_pointer = add_offset(saved, i32::from(rule.return_address_offset));
-        frame.registers.frame_pointer = frame_pointer;
-        *rule = Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: WORD as i32, ..call };
-    } else if frame.position == FramePosition::Call && rule.cfa == STORED && !returns && is_known {
-        // Its stack is in use elsewhere, or was freed.
-        rule.cfa = CfaRule::Root as u8;
-    } else {
-        *rule = Rule {
-            cfa: CfaRule::FramePointerOfAnyStack as u8,
-            cfa_offset: 2 * WORD as i32,
-            frame_pointer: FramePointerRule::AtCfa as u8,
-            frame_pointer_offset: -2 * WORD as i16,
-            ..call
-        };
+        let stack_pointer = add_offset(stack_pointer, i32::from(rule.return_address_offset));
+        let rule = Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: WORD as i32, ..call };
+        return (rule, Registers { stack_pointer, frame_pointer, ..registers });
     }
+    if rule.cfa == CfaRule::StoredGoroutine as u8 && !returns && anew(&goroutine.is_known) != 0 {
+        // Its stack is in use elsewhere, or was freed.
+        return (Rule { cfa: CfaRule::Root as u8, ..call }, registers);
+    }
+    (by_frame_pointer, registers)
 }
 
 #[inline(always)]

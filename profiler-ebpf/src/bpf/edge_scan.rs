@@ -44,13 +44,14 @@ fn cached_edge(scan: &mut CodeScan, address: u64, mode: ScanMode) -> Option<Func
     let key = EdgeKey::new(get!(hash_seed), pid, address, mode);
     let cached = FUNCTION_EDGES.get_ptr_mut(key.index(EDGE_CACHE_CAPACITY))?;
     // SAFETY: a live map value. Another CPU may write it at the same time, but never half of it.
-    if let Some(edge) = unsafe { *cached }.lookup(key) {
-        return edge;
+    if unsafe { *cached }.lookup(key).is_none() {
+        let edge = scan_code(scan, address, mode);
+        // SAFETY: as above.
+        unsafe { *cached = CachedEdge::new(key, edge) };
     }
-    let edge = scan_code(scan, address, mode);
+    // VERIFIER: read anew, so that what follows is verified once for an edge of the cache and one of a scan.
     // SAFETY: as above.
-    unsafe { *cached = CachedEdge::new(key, edge) };
-    edge
+    unsafe { read_volatile(cached) }.lookup(key).flatten()
 }
 
 #[inline(always)]

@@ -6,13 +6,13 @@
 use profiler_common::{
     MAX_FRAMES, SampleRecord, StackHeader,
     function_edge::EdgeScan,
-    unwind::{FileSegment, MappingEntry, ProcessEntry, StackEndReason},
+    unwind::{FileSegment, MappingEntry, ProcessEntry, Rule, StackEndReason},
 };
 use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
     governor::Governor,
     maple_node::MAPLE_NODE_WORDS,
-    unwind_step::{LeafRegisters, Registers},
+    unwind_step::{LeafRegisters, Registers, SavedGoroutine},
 };
 
 /// The working memory of one run of a program.
@@ -49,6 +49,10 @@ pub(crate) struct UnwindState {
     pub(crate) lookup_offset: u32,
     /// A [`PendingSearch`]: what the next step finds of the registers' frame before it adds the frame.
     pub(crate) pending: u32,
+    /// The rule of the frame that was added last.
+    pub(crate) rule: Rule,
+    /// The goroutine of this rule.
+    pub(crate) goroutine: SavedGoroutine,
     /// The [`FrameFlags`](profiler_common::FrameFlags) of that frame.
     pub(crate) next_flag: u64,
     /// A [`StackEndReason`](profiler_common::unwind::StackEndReason), or [`UnwindState::RUNNING`].
@@ -65,6 +69,10 @@ pub(crate) enum PendingSearch {
     Mapping = 1,
     /// The return address that a return probe has replaced.
     ReturnAddress = 2,
+    /// The goroutine on whose stack its caller is.
+    Goroutine = 3,
+    /// The caller, by the rule that is given.
+    Caller = 4,
 }
 
 impl UnwindState {
@@ -93,6 +101,8 @@ pub(crate) struct StackWindow {
     pub(crate) start: u64,
     /// The number of bytes that were read.
     pub(crate) bytes: u64,
+    /// The index of the word that was read last.
+    pub(crate) index: usize,
     pub(crate) words: [u64; WINDOW_WORDS],
 }
 

@@ -1,6 +1,6 @@
 //! The unwinder: unwinds a user stack frame by frame, by CFI, function edge or frame pointer.
 
-use core::ptr::read_volatile;
+use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
@@ -12,8 +12,8 @@ use profiler_ebpf::{
     note_use,
     stack_id::{hash_finish, hash_step},
     unwind_step::{
-        CalleeFrame, FoundBy, FramePosition, Registers, StackMemory, Step, step_by_frame_pointer,
-        step_by_rule,
+        CalleeFrame, FoundBy, FramePosition, Registers, StackMemory, Step, is_of_goroutine,
+        return_to_goroutine, step_by_frame_pointer, step_by_rule,
     },
 };
 
@@ -159,6 +159,8 @@ fn try_add_caller<const SCANS_CODE: bool>(
 ) -> Result<(), StackEndReason> {
     if scratch.unwind.pending == PendingSearch::ReturnAddress as u32 {
         return_probes::search_step(&mut scratch.unwind, &mut scratch.return_probes)?;
+    } else if scratch.unwind.pending == PendingSearch::Goroutine as u32 {
+        find_goroutine(&mut scratch.unwind, stack);
     } else {
         step_to_caller::<SCANS_CODE>(scratch, stack)?;
     }
@@ -175,29 +177,15 @@ fn step_to_caller<const SCANS_CODE: bool>(
     if scratch.unwind.depth >= scratch.governor.max_frames() {
         return Err(StackEndReason::DepthLimit);
     }
-    let unwind = &scratch.unwind;
-    let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
-    let rule = rule_for(&unwind.mapping, lookup_address);
-    let searches_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
-    let registers = unwind.registers;
-    debug_log!(
-        "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
-        lookup_address,
-        unwind.mapping.start,
-        rule.cfa,
-        rule.cfa_offset,
-        rule.frame_pointer
-    );
-    let by_edge = if SCANS_CODE && rule.cfa == CfaRule::Unknown as u8 {
-        let mode = ScanMode { runs: unwind.lookup_offset == 0, searches: searches_epilogues };
-        edge_scan::unwind_step(&mut scratch.code, registers, mode, stack)
-    } else {
-        None
-    };
-    let step = match by_edge {
-        Some(step) => step,
-        None => step_by_table(&scratch.unwind, rule, stack),
-    };
+    if scratch.unwind.pending == PendingSearch::None as u32 {
+        let rule = rule_of_code(&scratch.unwind);
+        set_rule(&mut scratch.unwind, rule);
+        if is_of_goroutine(rule) {
+            scratch.unwind.pending = PendingSearch::Goroutine as u32;
+            return Ok(());
+        }
+    }
+    let step = step_by_code::<SCANS_CODE>(scratch, stack);
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;
     if let Some(reason) = end_reason {
@@ -206,17 +194,23 @@ fn step_to_caller<const SCANS_CODE: bool>(
     if matches!(found_by, FoundBy::FramePointer | FoundBy::EpilogueScan) && get!(cfi_only) != 0 {
         return Err(StackEndReason::UnsupportedRule);
     }
-    let lookup_offset = if found_by == FoundBy::SignalFrame { 0 } else { 1 };
     log_caller(caller.instruction_pointer, found_by);
-    unwind.registers = caller;
-    unwind.lookup_offset = lookup_offset;
-    unwind.next_flag = match found_by {
+    let flag = match found_by {
         FoundBy::Cfi => 0,
         FoundBy::FramePointer => FrameFlags::BY_FRAME_POINTER,
         FoundBy::EpilogueScan => FrameFlags::BY_EPILOGUE_SCAN,
         FoundBy::Instructions => FrameFlags::BY_INSTRUCTIONS,
         FoundBy::SignalFrame => FrameFlags::INTERRUPTED,
     };
+    // VERIFIER: volatile, so that what follows reads unknown numbers from the map value, and is verified once for all ways of a step.
+    // SAFETY: fields of a live map value that this CPU owns.
+    let (caller, flag) = unsafe {
+        write_volatile(&raw mut unwind.registers, caller);
+        write_volatile(&raw mut unwind.next_flag, flag);
+        (read_volatile(&raw const unwind.registers), read_volatile(&raw const unwind.next_flag))
+    };
+    unwind.lookup_offset = u32::from(flag != FrameFlags::INTERRUPTED);
+    unwind.pending = PendingSearch::None as u32;
     if return_probes::may_have_replaced(caller.instruction_pointer) {
         unwind.pending = PendingSearch::ReturnAddress as u32;
     }
@@ -244,22 +238,81 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
     Ok(())
 }
 
+/// Replaces the rule and the registers of code on the scheduling stack of Go's runtime by those of the call from the goroutine.
+#[inline(always)]
+fn find_goroutine(unwind: &mut UnwindState, stack: &impl StackMemory) {
+    let position = position(unwind);
+    let UnwindState { registers, leaf, goroutine, rule, .. } = unwind;
+    let frame = CalleeFrame { registers: *registers, position, leaf };
+    goroutine.read(*rule, frame, stack);
+    let (rule, registers) = return_to_goroutine(*rule, frame, goroutine);
+    unwind.registers = registers;
+    set_rule(unwind, rule);
+    unwind.pending = PendingSearch::Caller as u32;
+}
+
+#[inline(always)]
+fn set_rule(unwind: &mut UnwindState, rule: Rule) {
+    // VERIFIER: volatile, so that the step reads an unknown rule from the map value, and is verified once for all ways to it.
+    // SAFETY: a field of a live map value that this CPU owns.
+    unsafe { write_volatile(&raw mut unwind.rule, rule) };
+}
+
+/// The rule for the code of the frame that was added last.
+#[inline(always)]
+fn rule_of_code(unwind: &UnwindState) -> Rule {
+    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
+    let rule = rule_for(&unwind.mapping, address);
+    debug_log!(
+        "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
+        address,
+        unwind.mapping.start,
+        rule.cfa,
+        rule.cfa_offset,
+        rule.frame_pointer
+    );
+    rule
+}
+
+/// The step by the edge of the function where the code has no rule and is at one, else by the rule.
+#[inline(always)]
+fn step_by_code<const SCANS_CODE: bool>(scratch: &mut Scratch, stack: &impl StackMemory) -> Step {
+    let unwind = &scratch.unwind;
+    // SAFETY: a field of a live map value.
+    let rule = unsafe { read_volatile(&raw const unwind.rule) };
+    let searches_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
+    let by_edge = if SCANS_CODE && rule.cfa == CfaRule::Unknown as u8 {
+        let mode = ScanMode { runs: unwind.lookup_offset == 0, searches: searches_epilogues };
+        edge_scan::unwind_step(&mut scratch.code, unwind.registers, mode, stack)
+    } else {
+        None
+    };
+    match by_edge {
+        Some(step) => step,
+        None => step_by_table(&scratch.unwind, rule, stack),
+    }
+}
+
 /// The step by the rule of the unwind table, or by frame pointer where the rule holds only if the return address follows a call
 /// instruction, and that is not confirmed.
 #[inline(always)]
 fn step_by_table<M: StackMemory>(unwind: &UnwindState, rule: Rule, stack: &M) -> Step {
-    let registers = unwind.registers;
     let must_follow_call = rule.return_address & RuleFlags::RETURNS_BEHIND_CALL != 0;
-    let position = match (unwind.depth, unwind.lookup_offset) {
+    let frame = CalleeFrame { registers: unwind.registers, position: position(unwind), leaf: &unwind.leaf };
+    let step = step_by_rule(rule, frame, stack);
+    if must_follow_call && !is_confirmed::<M>(unwind, step.caller.instruction_pointer) {
+        return step_by_frame_pointer(unwind.registers, stack);
+    }
+    step
+}
+
+#[inline(always)]
+fn position(unwind: &UnwindState) -> FramePosition {
+    match (unwind.depth, unwind.lookup_offset) {
         (1, _) => FramePosition::Leaf,
         (_, 0) => FramePosition::Interrupted,
         _ => FramePosition::Call,
-    };
-    let step = step_by_rule(rule, CalleeFrame { registers, position, leaf: &unwind.leaf }, stack);
-    if must_follow_call && !is_confirmed::<M>(unwind, step.caller.instruction_pointer) {
-        return step_by_frame_pointer(registers, stack);
     }
-    step
 }
 
 /// Whether a return address follows a call instruction. The code of a task that waits cannot be read: of it, only return addresses

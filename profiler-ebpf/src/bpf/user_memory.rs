@@ -1,6 +1,9 @@
 //! Reads the target's user memory: code bytes, and stack words through a window that is read at once.
 
-use core::ffi::c_void;
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
 
 use aya_ebpf::helpers::generated as helpers;
 use profiler_ebpf::unwind_step::StackMemory;
@@ -27,17 +30,30 @@ const UNREADABLE: usize = usize::MAX;
 impl UserStack {
     /// The index in the window of `bytes` bytes at an address; moves the window when they are not in it.
     /// [`UNREADABLE`] where they cannot be read.
+    ///
+    /// VERIFIER: all fields are volatile. What the compiler keeps in registers is different on each way, and what follows is verified
+    /// once for each.
     #[inline(always)]
     fn index_of(&self, address: u64, bytes: u64) -> usize {
+        let window = self.0;
         // SAFETY: the window is part of a live map value that this CPU owns.
-        let window = unsafe { &mut *self.0 };
-        let offset = address.wrapping_sub(window.start);
-        let is_read = bytes <= window.bytes && offset <= window.bytes - bytes;
-        if is_read && offset.is_multiple_of(WORD_BYTES) {
-            return offset as usize / WORD_BYTES as usize;
+        let (start, read) =
+            unsafe { (read_volatile(&raw const (*window).start), read_volatile(&raw const (*window).bytes)) };
+        let offset = address.wrapping_sub(start);
+        let is_read = bytes <= read && offset <= read - bytes;
+        let index = if is_read && offset.is_multiple_of(WORD_BYTES) {
+            offset as usize / WORD_BYTES as usize
+        } else if fill(window, address, WINDOW_BYTES) || fill(window, address, bytes) {
+            // At the end of the stack a whole window is not readable.
+            0
+        } else {
+            UNREADABLE
+        };
+        // SAFETY: as above.
+        unsafe {
+            write_volatile(&raw mut (*window).index, index);
+            read_volatile(&raw const (*window).index)
         }
-        // At the end of the stack a whole window is not readable.
-        if fill(window, address, WINDOW_BYTES) || fill(window, address, bytes) { 0 } else { UNREADABLE }
     }
 
     #[inline(always)]
@@ -51,10 +67,14 @@ impl UserStack {
 
 /// Moves the window to an address.
 #[inline(always)]
-fn fill(window: &mut StackWindow, address: u64, bytes: u64) -> bool {
-    let is_read = read_user((&raw mut window.words).cast(), bytes as u32, address);
-    window.start = address;
-    window.bytes = if is_read { bytes } else { 0 };
+fn fill(window: *mut StackWindow, address: u64, bytes: u64) -> bool {
+    // SAFETY: as above, for all fields.
+    let words = unsafe { &raw mut (*window).words };
+    let is_read = read_user(words.cast(), bytes as u32, address);
+    unsafe {
+        write_volatile(&raw mut (*window).start, address);
+        write_volatile(&raw mut (*window).bytes, if is_read { bytes } else { 0 });
+    }
     is_read
 }
 

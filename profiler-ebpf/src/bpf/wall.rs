@@ -3,6 +3,8 @@
 //! The program is sleepable: the stack of another task is copied by `bpf_copy_from_user_task`, which can fault pages in. A
 //! thread that has not run since the last pass keeps its stacks, and costs no copy.
 
+use core::ptr::{read_volatile, write_volatile};
+
 use aya_ebpf::bindings::task_struct;
 use profiler_common::{
     Counter, RecordKind,
@@ -26,6 +28,8 @@ use super::{
 pub(crate) struct WallScratch {
     pub(crate) pass: PassScratch,
     pub(crate) record: WaitRecord,
+    /// The state of the thread that the pass visits, a [`WaitState`](profiler_common::wall::WaitState).
+    pub(crate) state: u32,
 }
 
 /// Samples a thread of the target that is not on a CPU. The counters of losses are in ticks.
@@ -37,7 +41,8 @@ pub(crate) fn sample_thread<const COPIES_STACKS: bool>(task: *mut task_struct) {
     // SAFETY: passes run one after another.
     let pass = unsafe { &mut *pass };
     count_visit();
-    let Some(found) = waiting_task(task) else { return };
+    let Some(mut found) = waiting_task(task) else { return };
+    found.state = forget_state(found.state);
     let mut run_queue_ns = first_run_queue_ns(task, pass);
     if let Some(known) = known_thread(task as u64) {
         if is_known_stack(known, found.switches, found.start_time, pass) {
@@ -56,6 +61,19 @@ pub(crate) fn sample_thread<const COPIES_STACKS: bool>(task: *mut task_struct) {
     };
     if let Err(counter) = captured {
         count_lost(counter, pass);
+    }
+}
+
+/// The same state, read from a map value.
+///
+/// VERIFIER: there it is an unknown number. In a register it is one of five, and the rest of the program is verified once for each.
+#[inline(always)]
+fn forget_state(state: u32) -> u32 {
+    let Some(wall) = wall_scratch() else { return state };
+    // SAFETY: a field of a live map value.
+    unsafe {
+        write_volatile(&raw mut wall.state, state);
+        read_volatile(&raw const wall.state)
     }
 }
 

@@ -296,8 +296,11 @@ fn goroutine_call_at(
 ) -> Result<(u64, u64, u64), StackEndReason> {
     let mut leaf = LeafRegisters::default();
     leaf[usize::from(GoLayout::G_REGISTER)] = SCHEDULING;
-    let step =
-        step_by_rule(rule, CalleeFrame { registers: at(28, frame_pointer), position, leaf: &leaf }, stack);
+    let frame = CalleeFrame { registers: at(28, frame_pointer), position, leaf: &leaf };
+    let mut goroutine = SavedGoroutine::default();
+    goroutine.read(rule, frame, stack);
+    let (rule, registers) = return_to_goroutine(rule, frame, &goroutine);
+    let step = step_by_rule(rule, CalleeFrame { registers, ..frame }, stack);
     let word = |address: u64| address.wrapping_sub(BASE) / WORD;
     let Registers { instruction_pointer, frame_pointer, stack_pointer, .. } = step.caller;
     step.end_reason.map_or(Ok((instruction_pointer, word(frame_pointer), word(stack_pointer))), Err)
