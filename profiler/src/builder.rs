@@ -4,13 +4,12 @@ mod dotnet;
 
 use std::{path::PathBuf, time::Duration};
 
+use profiler_sampler::{CountedEvent, OffCpu, Unwind, check_present};
 use profiler_symbolize::symbol_server::Server;
 
 use crate::{
     command_user::CommandUser,
-    counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
-    sampler::{OffCpu, Unwind, ebpf::check_present},
     session::{Session, start},
     settings::{DotnetNames, Settings, Target},
 };

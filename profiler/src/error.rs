@@ -6,6 +6,7 @@ use profiler_processes::FindError;
 #[cfg(feature = "filters")]
 use profiler_profile::FilterError;
 use profiler_profile::ReadError;
+pub use profiler_sampler::{ErrorKind, Operation};
 use profiler_symbolize::OpenDirectoryError;
 
 /// The result of the library's fallible functions.
@@ -24,57 +25,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(error.to_string().contains("frequency"));
 /// ```
 pub struct Error {
-    inner: Box<Inner>,
-}
-
-struct Inner {
-    kind: ErrorKind,
-    message: Cow<'static, str>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
-}
-
-/// The kind of an [`Error`].
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// An invalid setting or argument.
-    InvalidInput,
-    /// The process, thread, cgroup or container to sample does not exist.
-    NoSuchTarget,
-    /// A file or directory that the caller named does not exist: a command, a debug directory, a capture.
-    NoSuchFile,
-    /// The kernel refused this operation because a privilege is missing.
-    PermissionDenied(Operation),
-    /// The kernel, the machine or this build of the library lacks a capability that is needed.
-    Unsupported,
-    /// A file that is damaged, of another format, or of a newer version.
-    InvalidData,
-    /// Any other error of the operating system.
-    Io,
-}
-
-/// An operation that needs a privilege.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Opening a timer event on a CPU (`perf_event_open`).
-    OpenPerfEvent,
-    /// Creating a BPF map.
-    CreateMap,
-    /// Loading a BPF program.
-    LoadProgram,
-    /// Reading another process's `/proc` entries.
-    ReadProcess,
-    /// Opening a file of another process.
-    OpenTargetFile,
-    /// Opening a file or directory that the caller named.
-    OpenFile,
+    inner: Box<profiler_sampler::Error>,
 }
 
 impl Error {
     /// An error without a source.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { inner: Box::new(Inner { kind, message: message.into(), source: None }) }
+        profiler_sampler::Error { kind, message: message.into(), source: None }.into()
     }
 
     /// An error with its source.
@@ -83,41 +40,37 @@ impl Error {
         message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { inner: Box::new(Inner { kind, message: message.into(), source: Some(source.into()) }) }
+        profiler_sampler::Error { kind, message: message.into(), source: Some(source.into()) }.into()
     }
 
-    /// The error of a failed `operation`. A file that does not exist is [`ErrorKind::NoSuchFile`].
+    /// The error of a failed `operation`.
     pub(crate) fn from_io(
         operation: Operation,
         message: impl Into<Cow<'static, str>>,
         source: io::Error,
     ) -> Self {
-        let kind = match source.kind() {
-            io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(operation),
-            io::ErrorKind::NotFound => ErrorKind::NoSuchFile,
-            _ => ErrorKind::Io,
-        };
-        Self::with_source(kind, message, source)
+        Self::with_source(ErrorKind::of_io(operation, &source), message, source)
     }
 
-    /// The error of a failed `operation` on a file that exists as long as the target does: a file that does not exist
-    /// is [`ErrorKind::NoSuchTarget`].
+    /// The error of a failed `operation` on a file that exists as long as the target does.
     pub(crate) fn from_target_io(
         operation: Operation,
         message: impl Into<Cow<'static, str>>,
         source: io::Error,
     ) -> Self {
-        let mut error = Self::from_io(operation, message, source);
-        if error.kind() == ErrorKind::NoSuchFile {
-            error.inner.kind = ErrorKind::NoSuchTarget;
-        }
-        error
+        Self::with_source(ErrorKind::of_target_io(operation, &source), message, source)
     }
 
     /// The kind to branch on.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
+    }
+}
+
+impl From<profiler_sampler::Error> for Error {
+    fn from(error: profiler_sampler::Error) -> Self {
+        Self { inner: Box::new(error) }
     }
 }
 
@@ -157,26 +110,20 @@ impl From<OpenDirectoryError> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.inner.message)
+        self.inner.fmt(f)
     }
 }
 
 /// Prints the whole chain of sources, for `unwrap` in a test and a `main` that returns the error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")?;
-        let mut source = self.source();
-        while let Some(cause) = source {
-            write!(f, ": {cause}")?;
-            source = cause.source();
-        }
-        Ok(())
+        fmt::Debug::fmt(&self.inner, f)
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.inner.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+        self.inner.source()
     }
 }
 

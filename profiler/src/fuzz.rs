@@ -1,37 +1,13 @@
-//! Entry points of the fuzz targets for captures, BTF and BPF records. Built with `--cfg fuzzing` only.
+//! The entry point of the fuzz target for replays of captures. Built with `--cfg fuzzing` only.
 
 use std::path::Path;
 
 use profiler_profile::Profile;
 
-use crate::{
-    Builder,
-    error::Result,
-    sampler::{capture, ebpf},
-    session::capture::replay_in_this_thread,
-    sys::kernel_file::KernelFile,
-};
+use crate::{Builder, error::Result, session::capture::replay_in_this_thread};
 
 /// Replays the capture in `directory` in the calling thread.
 pub fn replay(builder: Builder, directory: &Path) -> Result<Profile> {
     profiler_blocking::run_in_this_thread();
     replay_in_this_thread(&builder.replay(directory).build()?.settings, directory)
-}
-
-/// Parses the event log of a capture.
-pub fn parse_capture(bytes: &[u8]) {
-    let _ = capture::parse(bytes);
-}
-
-/// Parses BTF and looks up members, sizes and enumerators.
-pub fn parse_btf(bytes: &[u8]) {
-    let Some(btf) = ebpf::btf::Btf::parse(KernelFile::Owned(bytes.to_vec())) else { return };
-    for (structure, member) in [("outer", "deep"), ("task_struct", "nsproxy"), ("", "")] {
-        let _ = (btf.member(structure, member), btf.size(structure), btf.enumerator(structure, member));
-    }
-}
-
-/// Decodes a record of the ring buffer, and the same bytes as a sideband record: kind, flags, body.
-pub fn decode_records(bytes: &[u8]) {
-    ebpf::decode_records(bytes);
 }

@@ -90,33 +90,27 @@
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |
 //! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 
-mod available_events;
 mod builder;
 mod command_user;
-mod counted_event;
 pub mod doctor;
 mod error;
-mod event_condition;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
+mod kernel_names;
 mod kernel_release;
 pub mod proc_mount;
-mod sampler;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
 mod session;
 mod settings;
+mod static_probes;
 mod sys;
-mod system_calls;
 mod user_database;
 
-pub use available_events::{AvailableEvent, available_events, static_probes};
 pub use builder::{Builder, Profiler};
 pub use command_user::CommandUser;
-pub use counted_event::{CountedEvent, UnknownEvent};
 pub use error::{Error, ErrorKind, Operation, Result};
-pub use event_condition::{EventCondition, InvalidCondition};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 pub use profiler_findings as findings;
 pub use profiler_processes::{CpuSet, InvalidCpuSet};
@@ -125,14 +119,18 @@ pub use profiler_profile::Shape;
 pub use profiler_profile::{self as profile, Difference, Profile, difference};
 #[cfg(feature = "formats")]
 pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
+pub use profiler_sampler::{
+    AvailableEvent, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition,
+    InvalidCondition, MAX_COUNTED_EVENTS, UnknownEvent, Unwind, available_events, raise_thread_priority,
+};
 pub use profiler_symbolize::{
     EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
     SymbolDirectories, symbol_server::Download,
 };
-pub use sampler::{DEFAULT_FREQUENCY_HZ, MAX_COUNTED_EVENTS, Unwind};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;
 pub use session::{Downloads, Ended, MeasuredTarget, MemoryShortage, Progress, Session, Stopper};
-pub use settings::{DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames, Target};
-pub use sys::{allocator::return_freed_memory, priority::raise_thread_priority};
+pub use settings::{DotnetNames, Target};
+pub use static_probes::static_probes;
+pub use sys::allocator::return_freed_memory;

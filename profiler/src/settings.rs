@@ -2,15 +2,11 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use profiler_sampler::{DEFAULT_MAX_OVERHEAD_PERCENT, EventSettings, StackSettings};
+
 use profiler_symbolize::{EventRequest, MethodEventRequests, RuntimeRequests, symbol_server::Server};
 
-use crate::{
-    command_user::CommandUser,
-    sampler::{EventSettings, StackSettings},
-};
-
-/// The default of [`Builder::max_overhead_percent`](crate::Builder::max_overhead_percent).
-pub const DEFAULT_MAX_OVERHEAD_PERCENT: f64 = 2.0;
+use crate::command_user::CommandUser;
 
 /// The settings of a session.
 #[derive(Clone, Debug)]

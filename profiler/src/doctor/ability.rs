@@ -3,35 +3,17 @@
 use std::{
     fs::{self, File},
     io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
 };
 
 use profiler_common::{FRAMES_PER_TAIL_CALL, MAX_FRAMES};
-use rustix::event::{EventfdFlags, eventfd};
+use profiler_sampler::abilities;
+use profiler_symbolize::kernel::shows_addresses;
 
 use super::{Finding, Remedy, Situation, Status, remedy::MIN_KERNEL};
 use crate::{
-    error::{Error, ErrorKind, Operation, Result},
-    sampler::{Filter, Plan, ebpf},
-    sys::{
-        bpf::{self, MapShape, ProgramCode, ProgramType},
-        bpf_link,
-        capability::Capability,
-        perf,
-    },
+    error::{ErrorKind, Operation},
+    sys::capability::Capability,
 };
-use profiler_symbolize::kernel::shows_addresses;
-
-/// The sampling frequency of the check: the default one.
-const FREQUENCY_HZ: u64 = 99;
-
-/// `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
-const MAP_TYPE_HASH: u32 = 1;
-const MAP_TYPE_RING_BUFFER: u32 = 27;
-
-/// `r0 = 0; exit`: a program without effect.
-const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
 /// The features that read structures of the kernel.
 pub(super) const KERNEL_STRUCTURES: &str =
@@ -41,26 +23,26 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     let needed = |name, operation, result: io::Result<()>| essential(situation, name, operation, result);
     let mut findings = vec![
         release(situation),
-        needed("timer event", Operation::OpenPerfEvent, try_timer()),
-        needed("process events", Operation::OpenPerfEvent, try_sideband()),
-        needed("BPF map", Operation::CreateMap, try_map(MAP_TYPE_HASH, 4, 8, 64)),
-        needed("BPF ring buffer", Operation::CreateMap, try_ring_buffer()),
-        needed("BPF program", Operation::LoadProgram, load_nothing(ProgramType::PerfEvent).map(drop)),
+        needed("timer event", Operation::OpenPerfEvent, abilities::open_timer()),
+        needed("process events", Operation::OpenPerfEvent, abilities::open_sideband()),
+        needed("BPF map", Operation::CreateMap, abilities::create_map()),
+        needed("BPF ring buffer", Operation::CreateMap, abilities::create_ring_buffer()),
+        needed("BPF program", Operation::LoadProgram, abilities::load_program()),
     ];
     // The BPF programs need all of these.
     if findings.iter().all(|finding| finding.status == Status::Ok) {
-        findings.push(bpf_programs(situation, load_bpf_programs()));
-        findings.push(unwinder(ebpf::has_bpf_loop()));
-        findings.push(short_lived_processes(ebpf::searches_vmas()));
-        findings.push(waits(situation, "wall-clock samples", "--wall", ebpf::check_wall_samples()));
-        findings.push(waits(situation, "off-CPU time", "--off-cpu", ebpf::check_off_cpu_time()));
+        findings.push(bpf_programs(situation, abilities::load_sampling_programs()));
+        findings.push(unwinder(abilities::has_bpf_loop()));
+        findings.push(short_lived_processes(abilities::searches_vmas()));
+        findings.push(waits(situation, "wall-clock samples", "--wall", abilities::check_wall_samples()));
+        findings.push(waits(situation, "off-CPU time", "--off-cpu", abilities::check_off_cpu_time()));
     }
     findings.extend([
-        tracepoint(situation, try_raw_tracepoint()),
+        tracepoint(situation, abilities::open_raw_tracepoint()),
         types(situation),
         kernel_symbols(situation, shows_kernel_addresses()),
         map_files(situation, open_own_map_file()),
-        hardware_events(perf::has_cycle_counter()),
+        hardware_events(abilities::has_cycle_counter()),
     ]);
     #[cfg(feature = "sandbox")]
     findings.push(sandbox(has_seccomp(), crate::sandbox::landlock_version()));
@@ -108,19 +90,24 @@ fn essential(
     }
 }
 
-fn bpf_programs(situation: &Situation, result: Result<()>) -> Finding {
+fn bpf_programs(situation: &Situation, result: profiler_sampler::Result<()>) -> Finding {
     const NAME: &str = "profiler's BPF programs";
     match result {
         Ok(()) => Finding::ok(NAME, "loads"),
-        Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind())),
+        Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind)),
     }
 }
 
 /// Whether the kernel has what samples of threads that wait need.
-fn waits(situation: &Situation, name: &'static str, option: &'static str, result: Result<()>) -> Finding {
+fn waits(
+    situation: &Situation,
+    name: &'static str,
+    option: &'static str,
+    result: profiler_sampler::Result<()>,
+) -> Finding {
     match result {
         Ok(()) => Finding::ok(name, format!("possible ({option})")),
-        Err(error) => Finding::degraded(name, error.to_string(), option, situation.remedy(error.kind())),
+        Err(error) => Finding::degraded(name, error.to_string(), option, situation.remedy(error.kind)),
     }
 }
 
@@ -205,49 +192,6 @@ fn remedy(situation: &Situation, operation: Operation, error: &io::Error) -> Opt
     }
 }
 
-fn first_cpu() -> io::Result<u32> {
-    ebpf::online().map_err(io::Error::other)?.iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-fn try_timer() -> io::Result<()> {
-    const PERIOD_NS: u64 = 10_000_000;
-    perf::PerfEvent::open(first_cpu()?, perf::EventType::CPU_CLOCK, PERIOD_NS).map(drop)
-}
-
-fn try_sideband() -> io::Result<()> {
-    const WAKEUP_BYTES: u32 = 4096;
-    perf::open_sideband(first_cpu()?, WAKEUP_BYTES).map(drop)
-}
-
-fn try_map(map_type: u32, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<()> {
-    let shape = MapShape { map_type, key_bytes, value_bytes, max_entries, flags: 0 };
-    bpf::create_map("doctor", shape, None).map(drop)
-}
-
-fn try_ring_buffer() -> io::Result<()> {
-    let page_bytes = u32::try_from(rustix::param::page_size()).map_err(io::Error::other)?;
-    try_map(MAP_TYPE_RING_BUFFER, 0, 0, page_bytes)
-}
-
-fn load_nothing(program_type: ProgramType) -> io::Result<OwnedFd> {
-    let code = ProgramCode { instructions: &NOTHING, license: c"GPL", functions: None };
-    bpf::load_program_without_log("doctor", program_type, code)
-}
-
-fn try_raw_tracepoint() -> io::Result<()> {
-    let program = load_nothing(ProgramType::RawTracepoint)?;
-    bpf_link::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
-}
-
-/// Loads the BPF programs for a profile of all processes, without attaching them.
-fn load_bpf_programs() -> Result<()> {
-    ebpf::raise_locked_memory_limit();
-    let waker = eventfd(0, EventfdFlags::CLOEXEC)
-        .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
-    let plan = Plan::cpu_samples(Filter::Everything, FREQUENCY_HZ);
-    ebpf::LoadedSource::load(plan, Arc::new(waker)).map(drop)
-}
-
 fn shows_kernel_addresses() -> io::Result<bool> {
     shows_addresses(File::open("/proc/kallsyms")?)
 }
@@ -311,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_sample_waits_only_degrades() {
-        let refused = Err(Error::new(ErrorKind::Unsupported, "this kernel has no BTF"));
+        let message = "this kernel has no BTF".into();
+        let refused = Err(profiler_sampler::Error { kind: ErrorKind::Unsupported, message, source: None });
         let finding = waits(&root_with(&[]), "wall-clock samples", "--wall", refused);
         assert_eq!((finding.status, finding.lacks), (Status::Degraded, Some("--wall")));
         assert_eq!(finding.observed, "this kernel has no BTF");

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{Finding, Remedy, Situation};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::sys::kernel_names::KernelNames;
+use crate::kernel_names;
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, Process, ProcessFilter, ProcessTable, root_directory::RootDirectory};
 use profiler_profile::{LanguageRuntime, Reason, SymbolSource, UnsymbolizedFrames};
@@ -35,7 +35,7 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
         places,
         NativeOptions::default(),
         NameStyle::default(),
-        KernelNames::load_boxed,
+        kernel_names::load,
     );
     let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
     let name = format!("{pid} ({})", process.comm);

@@ -124,7 +124,8 @@ impl Situation {
             Operation::LoadProgram => vec![Capability::Bpf, Capability::Perfmon],
             Operation::ReadProcess => vec![Capability::SysPtrace],
             Operation::OpenTargetFile => vec![Capability::SysPtrace, Capability::DacReadSearch],
-            Operation::OpenFile => vec![Capability::DacReadSearch],
+            // `OpenFile`: other operations open files as well.
+            _ => vec![Capability::DacReadSearch],
         }
     }
 

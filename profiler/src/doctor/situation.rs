@@ -1,15 +1,13 @@
 //! Facts about the process and the kernel that decide which operations are permitted.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{fs, os::unix::fs::MetadataExt};
+
+use profiler_sampler::{INITIAL_PID_NAMESPACE, abilities::has_kernel_types, sysctl};
 
 use crate::{
     kernel_release::KernelRelease,
     proc_mount::ProcMount,
-    sampler::ebpf::{INITIAL_PID_NAMESPACE, btf::Btf},
-    sys::{
-        capability::{Capabilities, Capability},
-        sysctl,
-    },
+    sys::capability::{Capabilities, Capability},
 };
 
 /// The inode of the initial user namespace, `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`.
@@ -82,7 +80,7 @@ impl Situation {
             proc_is_own: proc == ProcMount::Own,
             seccomp_filter: has_seccomp_filter(&status),
             locked_down: lockdown.contains("[confidentiality]"),
-            btf: Path::new(Btf::PATH).exists(),
+            btf: has_kernel_types(),
             locked_memory_limit_bytes: locked.current,
             perf_event_paranoid: sysctl("perf_event_paranoid"),
             kptr_restrict: sysctl("kptr_restrict"),

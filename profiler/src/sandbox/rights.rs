@@ -5,17 +5,14 @@
 
 use std::io;
 
+use profiler_sampler::{EventSource, sysctl};
+
 use rustix::{
     process::geteuid,
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 
-use crate::{
-    counted_event::EventSource,
-    kernel_release::KernelRelease,
-    settings::Settings,
-    sys::{sysctl, user::set_file_user},
-};
+use crate::{kernel_release::KernelRelease, settings::Settings, sys::user::set_file_user};
 
 /// `kernel.overflowuid`: the user that owns nothing.
 const UNPRIVILEGED_USER: u32 = 65534;

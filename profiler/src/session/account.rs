@@ -1,9 +1,9 @@
 //! Fills the ledger of an interval: what was due for each event, and what was lost for which cause.
 
 use profiler_profile::{EventLedger, Loss, MissedTick, ProfileBuilder, TimerTicks};
+use profiler_sampler::{Batch, KernelCounts, TimerCounts, add_loss};
 
 use super::sample_events::{Counts, SampleEvents};
-use crate::sampler::{Batch, KernelCounts, TimerCounts, add_loss};
 
 /// Losses on the user side since the last profile.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use profiler_processes::monotonic_ns;
+use profiler_sampler::Batch;
 
 use super::message::Message;
-use crate::sampler::Batch;
 
 /// The least of [`BatchQueue::max_pending_records`].
 const MIN_PENDING_RECORDS: usize = 64 << 10;

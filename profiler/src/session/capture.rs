@@ -10,6 +10,9 @@ use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
 #[cfg(fuzzing)]
 use profiler_profile::Profile;
+#[cfg(fuzzing)]
+use profiler_sampler::SampleSource as _;
+use profiler_sampler::{EventPlan, ReplaySource, capture::proc_directory};
 use profiler_symbolize::symbol_server::SymbolServers;
 
 use super::{
@@ -22,14 +25,8 @@ use super::{
     target::TargetWatch,
 };
 #[cfg(fuzzing)]
-use crate::sampler::SampleSource as _;
-#[cfg(fuzzing)]
 use crate::session::{Adjustment, interval::Interval};
-use crate::{
-    error::Result,
-    sampler::{EventPlan, capture::proc_directory, replay::ReplaySource},
-    settings::Settings,
-};
+use crate::{error::Result, settings::Settings};
 
 /// Starts a session whose samples come from a capture.
 pub(super) fn replay(settings: &Settings, directory: &Path) -> Result<Session> {

@@ -1,9 +1,9 @@
 //! The interval of a profile.
 
 use profiler_profile::Header;
+use profiler_sampler::KernelCounts;
 
 use super::Adjustment;
-use crate::sampler::KernelCounts;
 
 /// The interval that a profile covers.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use profiler_processes::Process;
 use profiler_profile::{Header, Profile};
+use profiler_sampler::EventPlan;
 use profiler_symbolize::{CollectedEvent, ProcessEvents, Symbolizer};
 
 use super::{profile_assembler::ProfileAssembler, sample_events::Counts};
-use crate::sampler::EventPlan;
 
 /// The events since the last moment, without stacks.
 #[derive(Debug)]
@@ -64,16 +64,14 @@ mod tests {
 
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::RuntimeEventKind;
+    use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
 
     use super::*;
-    use crate::{
-        sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample},
-        session::{
-            Adjustment,
-            interval::Interval,
-            pipeline::{Pipeline, PipelineParts},
-            test_symbolizer::symbolizer,
-        },
+    use crate::session::{
+        Adjustment,
+        interval::Interval,
+        pipeline::{Pipeline, PipelineParts},
+        test_symbolizer::symbolizer,
     };
 
     #[test]

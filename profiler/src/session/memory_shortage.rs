@@ -36,16 +36,14 @@ impl MemoryShortage {
 mod tests {
     use profiler_processes::{ProcFs, ProcessFilter};
     use profiler_profile::{Header, Loss};
+    use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
 
     use super::*;
-    use crate::{
-        sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample},
-        session::{
-            Adjustment,
-            interval::Interval,
-            pipeline::{Pipeline, PipelineParts},
-            test_symbolizer::symbolizer,
-        },
+    use crate::session::{
+        Adjustment,
+        interval::Interval,
+        pipeline::{Pipeline, PipelineParts},
+        test_symbolizer::symbolizer,
     };
 
     /// A pipeline for all processes, and its flag.

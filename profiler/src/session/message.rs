@@ -1,7 +1,8 @@
 //! What the reader thread sends to the pipeline thread.
 
+use profiler_sampler::{Batch, KernelCounts};
+
 use super::Request;
-use crate::sampler::{Batch, KernelCounts};
 
 /// One message.
 #[derive(Debug)]

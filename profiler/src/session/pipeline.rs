@@ -5,6 +5,9 @@ use std::{sync::Arc, time::Instant};
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
+#[cfg(feature = "capture")]
+use profiler_sampler::capture::{Capture, RecordedCounts, Recorder, VERSION};
+use profiler_sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId};
 use profiler_symbolize::{ProcessEvents, Symbolizer};
 
 use super::{
@@ -20,12 +23,7 @@ use super::{
     sample_events::{Counts, Received},
     unwinding::UnwindTableThread,
 };
-#[cfg(feature = "capture")]
-use crate::sampler::capture::{Capture, RecordedCounts, Recorder, VERSION};
-use crate::{
-    error::Result,
-    sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId},
-};
+use crate::error::Result;
 
 /// Polls of perf maps, jitdumps and diagnostics sockets: huge files take a tenth of the thread's time.
 const JIT_POLL: Poll = Poll::new(100_000_000, 9);
@@ -162,7 +160,10 @@ impl Pipeline {
     /// Completes the capture, where one is recorded.
     #[cfg(feature = "capture")]
     pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
-        self.recorder.take().map_or(Ok(()), |recorder| recorder.finish(capture))
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(capture)?;
+        }
+        Ok(())
     }
 
     /// Reads the mappings of these processes before they are sampled.
@@ -504,12 +505,10 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use profiler_profile::{EventLedger, Loss};
+    use profiler_sampler::TimerCounts;
 
     use super::*;
-    use crate::{
-        sampler::TimerCounts,
-        session::{Adjustment, test_symbolizer::symbolizer},
-    };
+    use crate::session::{Adjustment, test_symbolizer::symbolizer};
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use profiler_processes::ProcessFilter;
-
-use crate::sampler::Batch;
+use profiler_sampler::Batch;
 
 /// The interval while new stacks arrive: short-lived processes and files have to be read before they are gone.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -50,8 +49,9 @@ impl PollingInterval {
 
 #[cfg(test)]
 mod tests {
+    use profiler_sampler::RawStack;
+
     use super::*;
-    use crate::sampler::RawStack;
 
     fn batch(stacks: usize) -> Batch {
         let stack = RawStack::default();

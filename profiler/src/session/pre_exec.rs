@@ -1,9 +1,9 @@
 //! Removes samples that a started command takes before its exec: until then the process runs the profiler's own code.
 
 use profiler_processes::{SidebandEvent, SidebandEventKind};
+use profiler_sampler::{Batch, RawSample};
 
 use super::sample_events::Counts;
-use crate::sampler::{Batch, RawSample};
 
 /// Removes the samples of a process before its first exec.
 #[derive(Debug)]
@@ -47,8 +47,9 @@ impl PreExecFilter {
 
 #[cfg(test)]
 mod tests {
+    use profiler_sampler::{Comm, Origin};
+
     use super::*;
-    use crate::sampler::{Comm, Origin};
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);

@@ -6,12 +6,11 @@ use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::{Elf, StaticProbe};
 use profiler_processes::{Backing, Mapping, ProcFs, maps, root_directory::RootDirectory};
-
-use crate::{
-    counted_event::{CountedEvent, EventSource, Probe, StaticProbeName},
-    error::{Error, ErrorKind, Operation, Result},
-    sampler::{PlannedEvent, ProbePlace, ProbedFile},
+use profiler_sampler::{
+    CountedEvent, EventSource, PlannedEvent, Probe, ProbePlace, ProbedFile, StaticProbeName,
 };
+
+use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// The most places of a probe. The kernel changes the code of every process that maps the file at each of them.
 const MAX_PLACES: usize = 1_024;

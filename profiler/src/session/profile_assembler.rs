@@ -23,6 +23,9 @@ use profiler_profile::{
     Attribute, EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder,
     Reason, Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
+use profiler_sampler::{
+    CalledSystemCall, Comm, EventPlan, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId,
+};
 use profiler_symbolize::{CodeKey, SymbolizedCode, Symbolizer, placeholder};
 
 pub(super) use self::{
@@ -35,9 +38,6 @@ use self::{
     wakers::DeferredWake,
 };
 use super::sample_events::SampleEvents;
-use crate::sampler::{
-    CalledSystemCall, Comm, EventPlan, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId,
-};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
 const MAX_DEFERRED_SAMPLES: usize = 3 << 20;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use profiler_processes::monotonic_ns;
+use profiler_sampler::{SampleSource, raise_thread_priority};
 
 use super::{
     Request, Shared,
@@ -18,7 +19,7 @@ use super::{
     polling_interval::PollingInterval,
     reset_waker,
 };
-use crate::{error::Result, sampler::SampleSource, sys::priority::raise_thread_priority};
+use crate::error::Result;
 
 /// Drains a source.
 pub(super) struct Reader {
@@ -116,12 +117,10 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use crate::{
-        sampler::{Batch, KernelCounts},
-        session::{Adjustment, Parts},
-    };
+    use crate::session::{Adjustment, Parts};
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
+    use profiler_sampler::{Batch, KernelCounts, Result};
 
     /// A source that always has records and reports each read, each end of an interval and the stop.
     struct Source {

@@ -10,8 +10,7 @@ use std::{
 };
 
 use profiler_processes::monotonic_ns;
-
-use crate::sampler::{RawStack, RawStackId};
+use profiler_sampler::{RawStack, RawStackId};
 
 /// The bytes of one generation.
 const MAX_GENERATION_BYTES: usize = 8 << 20;

@@ -1,8 +1,7 @@
 //! The events of a session, and the samples that a raw sample becomes.
 
 use profiler_profile::{EventId, ProfileBuilder, Sample, ThreadState};
-
-use crate::sampler::{EventPlan, Origin, RawSample, WallShare};
+use profiler_sampler::{EventPlan, Origin, RawSample, WallShare};
 
 /// Numbers of samples by the index of their event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,10 +74,10 @@ impl SampleEvents {
         let ids: Vec<_> = plan.events().into_iter().map(|event| builder.event(event)).collect();
         let ticks = plan.ticks_index();
         let of_ticks = ticks.and_then(|ticks| ids.get(usize::from(ticks)).copied());
-        let shares = plan.indexed().filter_map(|(first, kind)| {
+        let shares = plan.shares_of_ticks().filter_map(|(index, share)| {
             // The ticks can be samples of the event already.
-            let id = ids.get(usize::from(first)).copied().filter(|id| Some(*id) != of_ticks)?;
-            Some((id, kind.share_of_ticks(plan.timer_hz)?))
+            let id = ids.get(usize::from(index)).copied().filter(|id| Some(*id) != of_ticks)?;
+            Some((id, share))
         });
         let shares = if ticks.is_some() { shares.collect() } else { Vec::new() };
         Self { ids, ticks, shares }
@@ -119,10 +118,9 @@ impl SampleEvents {
 #[cfg(test)]
 mod tests {
     use profiler_profile::{Header, Profile, StackEnd};
+    use profiler_sampler::{EventSettings, PlannedEvent};
 
     use super::*;
-    use crate::sampler::{EventSettings, PlannedEvent};
-
     /// The profile of one thread that ran for some ticks of the timers, and waited for some passes.
     fn profile(settings: &EventSettings, on_cpu: u64, waiting: u64) -> Profile {
         let mut builder = ProfileBuilder::default();

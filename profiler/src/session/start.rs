@@ -8,6 +8,9 @@ use std::{
 
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
+#[cfg(feature = "capture")]
+use profiler_sampler::capture::Recorder;
+use profiler_sampler::{LoadedSource, Plan, SampleSource, raise_locked_memory_limit};
 
 #[cfg(feature = "capture")]
 use super::capture;
@@ -22,17 +25,11 @@ use super::{
     target::{self, FoundTarget},
     unwinding::UnwindTableThread,
 };
-#[cfg(feature = "capture")]
-use crate::sampler::capture::Recorder;
 #[cfg(feature = "sandbox")]
 use crate::sandbox;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Result},
-    sampler::{
-        Plan, SampleSource,
-        ebpf::{LoadedSource, raise_locked_memory_limit},
-    },
     settings::Settings,
     sys::command::GatedCommand,
 };
@@ -206,19 +203,19 @@ impl Loaded<'_> {
 fn load(plan: Plan, settings: &Settings, shared: &Shared) -> Result<(Plan, LoadedSource)> {
     let load = |plan: &Plan| LoadedSource::load(plan.clone(), Arc::clone(&shared.reader_waker));
     let unsupported = match load(&plan) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => error,
-        result => return result.map(|source| (plan, source)),
+        Err(error) if error.kind == ErrorKind::Unsupported => error,
+        result => return Ok((plan, result?)),
     };
     for (reduced, warning) in reduced_plans(&plan, settings) {
         match load(&reduced) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) if error.kind == ErrorKind::Unsupported => {}
             result => {
                 log::warn!("{warning}: {unsupported}");
-                return result.map(|source| (reduced, source));
+                return Ok((reduced, result?));
             }
         }
     }
-    Err(unsupported)
+    Err(unsupported.into())
 }
 
 /// Plans without what a kernel may not support, and the warning for each. Samples remain in all of them.

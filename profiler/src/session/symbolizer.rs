@@ -6,7 +6,7 @@ use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::ProcFs;
 use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories};
 
-use crate::{settings::Settings, sys::kernel_names::KernelNames};
+use crate::{kernel_names, settings::Settings};
 
 /// A symbolizer with these settings.
 pub(super) fn new_symbolizer(
@@ -17,7 +17,7 @@ pub(super) fn new_symbolizer(
     let names = &settings.names;
     let options = NativeOptions { inlines: names.inlines, lines: names.lines, raw_names: names.raw };
     let style = NameStyle { raw: names.raw, tiers: settings.dotnet.tiers };
-    let mut symbolizer = Symbolizer::new(proc, directories, options, style, KernelNames::load_boxed);
+    let mut symbolizer = Symbolizer::new(proc, directories, options, style, kernel_names::load);
     symbolizer.set_runtime_requests(settings.dotnet.requests(settings.stacks.uses_unwinder()));
     symbolizer.set_event_request(settings.dotnet.runtime_events.clone());
     symbolizer

@@ -14,6 +14,7 @@ use profiler_processes::{
     ProcFs, ProcessFilter, Status,
     cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
 };
+use profiler_sampler::Filter;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -23,7 +24,6 @@ use super::named_process;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     proc_mount,
-    sampler::Filter,
     settings::{Target, TargetSettings},
     sys::command::GatedCommand,
 };

@@ -345,7 +345,7 @@ pub fn condition(bytes: &[u8]) {
 
 /// The event log of a capture, and the recorded methods of a runtime.
 pub fn capture(bytes: &[u8]) {
-    profiler::fuzz::parse_capture(bytes);
+    profiler_sampler::fuzz::parse_capture(bytes);
     symbolize::read_recording(bytes);
 }
 
@@ -375,12 +375,12 @@ pub fn recording(bytes: &[u8]) {
 
 /// BTF of a kernel.
 pub fn btf(bytes: &[u8]) {
-    profiler::fuzz::parse_btf(bytes);
+    profiler_sampler::fuzz::parse_btf(bytes);
 }
 
 /// A record of the ring buffer, and a sideband record.
 pub fn records(bytes: &[u8]) {
-    profiler::fuzz::decode_records(bytes);
+    profiler_sampler::fuzz::decode_records(bytes);
 }
 
 fn symbolize_all(bytes: &[u8], options: NativeOptions) {

@@ -26,7 +26,7 @@ use crate::{digest::sha256, project, setup, shell};
 use stamp::Stamp;
 use toolchain::{PINNED, Toolchain};
 
-/// Where the object with log lines is written; `profiler/src/sampler/ebpf/bpf_log.rs` reads it.
+/// Where the object with log lines is written; `crates/sampler/src/ebpf/bpf_log.rs` reads it.
 const LOG_OBJECT: &str = "target/bpf-log/profiler.bpf.o";
 const TARGET: &str = "bpfel-unknown-none";
 const REBUILD: &str = "run `cargo xtask build-ebpf` and commit the result";
@@ -215,7 +215,7 @@ fn stamp_path() -> PathBuf {
 }
 
 fn embedded() -> PathBuf {
-    project::root().join("profiler/src/sampler/ebpf/profiler.bpf.o")
+    project::root().join("crates/sampler/src/ebpf/profiler.bpf.o")
 }
 
 #[cfg(test)]

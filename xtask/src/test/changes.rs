@@ -37,12 +37,13 @@ const TESTS_OF: [(&str, &str); 14] = [
 ];
 
 /// Folders whose end-to-end tests are all of them.
-const SHARED_BY_ALL: [&str; 9] = [
+const SHARED_BY_ALL: [&str; 10] = [
     "crates/addresses/",
     "crates/binary-reader/",
     "crates/blocking/",
     "crates/cli/",
     "crates/profile/",
+    "crates/sampler/",
     "profiler-common/",
     "profiler-ebpf/",
     "profiler/",

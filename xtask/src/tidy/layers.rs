@@ -8,7 +8,7 @@ use super::rust_code;
 const SHIPPED: [&str; 2] = ["profiler/src/", "crates/"];
 
 /// The only folder that names `aya`.
-const AYA_FOLDER: &str = "profiler/src/sampler/ebpf/";
+const AYA_FOLDER: &str = "crates/sampler/src/ebpf/";
 
 /// Wraps system calls, in each package.
 const SYSTEM_CALLS: [&str; 2] = ["/src/sys/", "/src/sys.rs"];
@@ -92,15 +92,15 @@ mod tests {
     #[test]
     fn aya_is_named_by_its_loader_alone() {
         let text = "use aya::Ebpf;";
-        assert!(broken("profiler/src/sampler/mod.rs", text).contains("`aya` is named outside"));
+        assert!(broken("crates/sampler/src/lib.rs", text).contains("`aya` is named outside"));
         assert!(broken("crates/processes/src/lib.rs", text).contains("`aya` is named outside"));
-        assert_eq!(broken("profiler/src/sampler/ebpf/mod.rs", text), "");
+        assert_eq!(broken("crates/sampler/src/ebpf/mod.rs", text), "");
     }
 
     #[test]
     fn unsafe_code_is_in_sys_modules_alone() {
         let text = "unsafe fn f() {}";
-        assert!(broken("profiler/src/sampler/mod.rs", text).contains("`unsafe` belongs"));
+        assert!(broken("crates/sampler/src/lib.rs", text).contains("`unsafe` belongs"));
         assert!(broken("crates/processes/src/system.rs", text).contains("`unsafe` belongs"));
         for path in ["profiler/src/sys/memory.rs", "crates/processes/src/sys.rs"] {
             assert_eq!(broken(path, text), "", "{path}");

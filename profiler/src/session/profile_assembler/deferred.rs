@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use profiler_processes::{Process, ProcessKey, ProcessTable};
 use profiler_profile::{StackId, ThreadId};
+use profiler_sampler::Origin;
 use profiler_symbolize::Symbolizer;
 
 use super::{
     CachedStack, Measured, ProfileAssembler, SampleStacks, resolve_user_frames, wakers::WokenStacks,
 };
-use crate::{sampler::Origin, session::sample_events::Counts};
+use crate::session::sample_events::Counts;
 
 /// A stack some of whose symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
 #[derive(Debug)]

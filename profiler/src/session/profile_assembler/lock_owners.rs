@@ -30,11 +30,10 @@ mod tests {
 
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::Header;
+    use profiler_sampler::EventPlan;
     use profiler_symbolize::ObservedLock;
 
     use super::*;
-    use crate::sampler::EventPlan;
-
     #[test]
     fn an_owner_is_a_thread_of_its_process_at_a_time_of_the_interval() {
         let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);

@@ -9,10 +9,10 @@
 //! of the runtime that replaces code.
 
 use profiler_processes::Process;
+use profiler_sampler::{FrameFound, RawFrame};
 use profiler_symbolize::{CodeKey, Symbolizer};
 
 use super::ProfileAssembler;
-use crate::sampler::{FrameFound, RawFrame};
 
 impl ProfileAssembler {
     /// Whether a frame is that of code which the code of its callee's frame replaced. The callee is symbolized.

@@ -126,9 +126,10 @@ impl ProfileAssembler {
 mod tests {
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::{Header, Profile, RuntimeEventKind, Thread};
+    use profiler_sampler::EventPlan;
 
     use super::*;
-    use crate::{sampler::EventPlan, session::test_symbolizer::symbolizer};
+    use crate::session::test_symbolizer::symbolizer;
 
     const STARTED_NS: u64 = 1_000;
 

@@ -1,9 +1,9 @@
 //! Adds the sums of counted events to a profile without stacks.
 
 use profiler_profile::{EventId, Sample, StackEnd};
+use profiler_sampler::Origin;
 
 use super::ProfileAssembler;
-use crate::sampler::Origin;
 
 impl ProfileAssembler {
     /// Adds a sample of each counted event, by index, with its sum. Their process has the id 0 and no name.

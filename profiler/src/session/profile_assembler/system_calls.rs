@@ -3,9 +3,9 @@
 use profiler_addresses::ElfAddress;
 use profiler_common::system_call::SystemCallAbi;
 use profiler_profile::{Frame, FrameId, FrameKind, SymbolSource, Symbolization};
+use profiler_sampler::{CalledSystemCall, system_calls};
 
 use super::ProfileAssembler;
-use crate::{sampler::CalledSystemCall, system_calls};
 
 impl ProfileAssembler {
     /// A frame of the kernel with the name of a system call: `[read]`.

@@ -2,10 +2,10 @@
 
 use profiler_processes::Process;
 use profiler_profile::{FrameId, Symbolization};
+use profiler_sampler::{FrameFound, RawFrame};
 use profiler_symbolize::{CodeKey, Symbolizer};
 
 use super::ProfileAssembler;
-use crate::sampler::{FrameFound, RawFrame};
 
 /// Code of a user stack, and the code that called it.
 #[derive(Clone, Copy, Debug)]

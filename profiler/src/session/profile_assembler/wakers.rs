@@ -8,10 +8,10 @@ use profiler_processes::Process;
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProfileBuilder, StackId, SymbolSource, Symbolization, ThreadId,
 };
+use profiler_sampler::{Comm, Origin, RawSample};
 use profiler_symbolize::Symbolizer;
 
 use super::{CachedStack, MAX_DEFERRED_SAMPLES, Measured, ProfileAssembler, SampleStacks};
-use crate::sampler::{Comm, Origin, RawSample};
 
 /// The frame between a waiting stack and that of its waker.
 const SEPARATOR: &str = "--";

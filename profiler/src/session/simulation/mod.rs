@@ -18,6 +18,7 @@ use std::{
 use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::{Header, Profile};
+use profiler_sampler::SampleSource as _;
 
 use self::source::SimulatedSource;
 use super::{
@@ -35,7 +36,6 @@ use super::{
 use crate::{
     Profiler, Target,
     error::{Error, ErrorKind, Result},
-    sampler::SampleSource as _,
     sys::usage::cpu_time,
 };
 

@@ -5,18 +5,15 @@ use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, ti
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::monotonic_ns;
 use profiler_processes::{SidebandEvent, SidebandEventKind};
+use profiler_sampler::{
+    Batch, BatchOrder, Comm, Error, ErrorKind, KernelCounts, Origin, RawSample, RawStack, RawStackId, Result,
+    SampleSource,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     Node,
     node_proc::{CallSites, FIRST_PID},
-};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    sampler::{
-        Batch, Comm, KernelCounts, Origin, RawSample, RawStack, RawStackId, SampleSource,
-        batch_order::BatchOrder,
-    },
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -68,7 +65,7 @@ impl SimulatedSource {
         let mut source = Self {
             kernel_stacks: kernel_stacks.collect(),
             cpus: (0..node.cpus).map(|_| VecDeque::new()).collect(),
-            order: BatchOrder::new(),
+            order: BatchOrder::default(),
             waker,
             started_ns: 0,
             samples,
@@ -158,8 +155,11 @@ impl SampleSource for SimulatedSource {
     }
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
-        let failed =
-            |error: std::io::Error| Error::with_source(ErrorKind::Io, "failed to wait for a request", error);
+        let failed = |error: std::io::Error| Error {
+            kind: ErrorKind::Io,
+            message: "failed to wait for a request".into(),
+            source: Some(error.into()),
+        };
         let timeout =
             rustix::event::Timespec::try_from(wait).map_err(|error| failed(std::io::Error::other(error)))?;
         poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout))

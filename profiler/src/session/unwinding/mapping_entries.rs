@@ -10,6 +10,7 @@ use std::{
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
+use profiler_sampler::UnwindMaps;
 use profiler_symbolize::JitFunctionFrames;
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     cached_table::TableKey,
     table_cache::{TableCache, TableOwner},
 };
-use crate::sampler::ebpf::UnwindMaps;
 
 /// The time after which finished tables are installed before the remaining ones are built, and after which new changes
 /// are applied: a program maps more files while it starts.

@@ -14,6 +14,7 @@ use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
 };
+use profiler_sampler::{InstallError, InstalledMappings, UnwindMaps};
 use profiler_symbolize::{JitFunctionFrames, ManagedFunctionFrames, debug_file::DebugDirectories};
 
 use super::{
@@ -25,10 +26,7 @@ use super::{
     table_cache::{TableCache, TableOwner},
     tenant::{SharedCapacity, Tenant, TurnQueue},
 };
-use crate::{
-    sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps},
-    sys::usage::thread_cpu_time,
-};
+use crate::sys::usage::thread_cpu_time;
 
 /// The mappings of a process without samples for this time make place for those of another, where the BPF maps are full.
 const MIN_IDLE_TIME: Duration = Duration::from_secs(10);

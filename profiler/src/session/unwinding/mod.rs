@@ -29,19 +29,14 @@ use std::{
 };
 
 use profiler_processes::{MappedFiles, MappingChange, ProcessKey, ProcessTable};
+use profiler_sampler::{UnwindMaps, raise_thread_priority};
 use profiler_symbolize::{
     JitFunctionFrames, ManagedFunctionFrames, Symbolizer, debug_file::DebugDirectories,
 };
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use super::memory_shortage::MemoryShortage;
-use crate::{
-    sampler::ebpf::UnwindMaps,
-    sys::{
-        priority::raise_thread_priority,
-        usage::{cpu_time_of, thread_cpu_time},
-    },
-};
+use crate::sys::usage::{cpu_time_of, thread_cpu_time};
 
 /// The capacity of the channel to the thread, in messages.
 const MAX_QUEUED_MESSAGES: usize = 64;

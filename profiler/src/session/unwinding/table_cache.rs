@@ -19,6 +19,7 @@ use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
     root_directory::RootDirectory,
 };
+use profiler_sampler::{InstallError, InstalledFile, UnwindMaps};
 use profiler_symbolize::{JitFunctionFrames, debug_file::DebugDirectories};
 use profiler_unwind_tables::{JitFunction, ManagedFunction, TableSource, UnwindTable};
 use thiserror::Error;
@@ -29,10 +30,7 @@ use super::{
     managed_functions::FunctionsByStart,
     tenant::{SharedCapacity, Tenant},
 };
-use crate::{
-    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
-    sys::usage::thread_cpu_time,
-};
+use crate::sys::usage::thread_cpu_time;
 
 /// The most kernel memory that all tables use.
 const MAX_INSTALLED_BYTES: usize = 64 << 20;

@@ -11,15 +11,13 @@ use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, MappingFlags, P
 use profiler_processes::{
     Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
 };
+use profiler_sampler::test_maps::unwind_maps;
 use profiler_unwind_tables::test_cfi::TestCfi;
 
 use super::*;
-use crate::{
-    sampler::ebpf::test_maps::unwind_maps,
-    session::unwinding::{
-        back_off::MAX_RETRY_INTERVAL,
-        test_files::{debug_directories, mapped_files},
-    },
+use crate::session::unwinding::{
+    back_off::MAX_RETRY_INTERVAL,
+    test_files::{debug_directories, mapped_files},
 };
 
 /// Pids of processes that do not exist: pids are at most 2^22.

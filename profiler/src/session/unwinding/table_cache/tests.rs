@@ -4,15 +4,13 @@ use object::elf;
 use profiler_addresses::{FileOffset, RuntimeAddress};
 use profiler_common::unwind::CfaRule;
 use profiler_elf_symbols::test_file::TestFile;
+use profiler_sampler::test_maps::unwind_maps;
 use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
 
 use super::*;
-use crate::{
-    sampler::ebpf::test_maps::unwind_maps,
-    session::unwinding::{
-        back_off::MAX_RETRY_INTERVAL,
-        test_files::{debug_directories, mapped_files},
-    },
+use crate::session::unwinding::{
+    back_off::MAX_RETRY_INTERVAL,
+    test_files::{debug_directories, mapped_files},
 };
 
 struct Fixture {

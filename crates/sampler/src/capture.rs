@@ -1,0 +1,380 @@
+//! The format of a capture: the records of the kernel and copies of the files read from `/proc`, for replay.
+//!
+//! A capture is a directory. `events.jsonl` holds one JSON value a line: first [`Capture`], then the batches in
+//! the order in which they were read. `proc/` has the structure of `/proc` and contains the files that were read.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use profiler_profile::{EventLedger, Loss};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, KernelCounts, TimerCounts, add_loss};
+use crate::error::{Error, ErrorKind, Operation, Result};
+
+/// The version of the format that is written. Newer versions are refused.
+pub const VERSION: u32 = 1;
+
+/// The most bytes that are read of a capture's events.
+const MAX_EVENTS_BYTES: u64 = 4 << 30;
+/// The most bytes of a line: a batch holds at most the contents of the ring buffers.
+const MAX_LINE_BYTES: u64 = 1 << 30;
+
+const EVENTS: &str = "events.jsonl";
+const PARTIAL_EVENTS: &str = "events.partial";
+const PROC: &str = "proc";
+
+/// No access for other users: a capture has files and memory of the target.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// The metadata of a capture: its first line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capture {
+    /// [`VERSION`] of its writer.
+    pub version: u32,
+    /// The target in words.
+    pub target: String,
+    /// The frequency of the timers of CPUs, hertz.
+    pub frequency_hz: u64,
+    /// The number of CPUs that were sampled.
+    pub cpus: u32,
+    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds.
+    pub started_ns: u64,
+    /// The end of sampling, `CLOCK_MONOTONIC` nanoseconds.
+    pub ended_ns: u64,
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub started_unix_ns: u64,
+    /// The counters at the end.
+    pub counts: RecordedCounts,
+    /// Processes whose mappings were read before sampling began; all sideband events are later.
+    #[serde(default)]
+    pub expected: Vec<u32>,
+}
+
+/// The counters of a capture, which has ticks of CPUs alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedCounts {
+    target_ticks: u64,
+    lost_ring_buffer: u64,
+    lost_thread_id: u64,
+    lost_children: u64,
+    run_time_ns: u64,
+    #[serde(default)]
+    skipped_ticks: u64,
+    #[serde(default)]
+    cut_stacks: u64,
+    #[serde(default)]
+    timer: TimerCounts,
+}
+
+impl RecordedCounts {
+    /// The counters of a session whose ticks have this index.
+    pub fn new(counts: &KernelCounts, ticks_index: Option<u16>) -> Self {
+        let ticks = ticks_index.and_then(|index| counts.events.get(usize::from(index)));
+        let ticks = ticks.cloned().unwrap_or_default();
+        let lost = |loss| ticks.lost.get(&loss).copied().unwrap_or_default();
+        Self {
+            target_ticks: ticks.due,
+            lost_ring_buffer: lost(Loss::RingBufferFull),
+            lost_thread_id: lost(Loss::NoThreadId),
+            lost_children: counts.lost_children,
+            run_time_ns: counts.run_time_ns,
+            skipped_ticks: ticks.skipped_ticks,
+            cut_stacks: ticks.cut_stacks,
+            timer: counts.timer,
+        }
+    }
+
+    /// The counters of a session that replays the capture.
+    pub fn counts(&self) -> KernelCounts {
+        let mut ticks = EventLedger {
+            due: self.target_ticks,
+            skipped_ticks: self.skipped_ticks,
+            cut_stacks: self.cut_stacks,
+            ..EventLedger::default()
+        };
+        add_loss(&mut ticks, Loss::RingBufferFull, self.lost_ring_buffer);
+        add_loss(&mut ticks, Loss::NoThreadId, self.lost_thread_id);
+        let Self { lost_children, run_time_ns, timer, .. } = *self;
+        KernelCounts { lost_children, run_time_ns, timer, events: vec![ticks] }
+    }
+
+    /// Samples that did not fit into the ring buffer.
+    pub fn lost_ring_buffer(&self) -> u64 {
+        self.lost_ring_buffer
+    }
+}
+
+/// The directory with the copies of files of `/proc`.
+pub fn proc_directory(capture: &Path) -> PathBuf {
+    capture.join(PROC)
+}
+
+/// Writes batches to a temporary file, and at the end the metadata followed by the batches. Dropping it before removes the
+/// capture, which could not be replayed.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    /// Open, so that another user who can rename it does not lead the recorder elsewhere.
+    directory: OwnedFd,
+    lines: BufWriter<File>,
+    is_complete: bool,
+}
+
+impl Recorder {
+    /// Creates the directory, which must not exist: another user could have put links into it.
+    pub fn create(path: &Path) -> Result<Self> {
+        let create = || {
+            DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = openat(CWD, path, flags, Mode::empty())?;
+            let lines = BufWriter::new(create_file(&directory, PARTIAL_EVENTS)?);
+            Ok(Self { path: path.to_owned(), directory, lines, is_complete: false })
+        };
+        create().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let message =
+                    format!("`{}` already exists: name a new directory for the capture", path.display());
+                Error::new(ErrorKind::InvalidInput, message)
+            }
+            _ => failed(path, error),
+        })
+    }
+
+    /// Creates the directory for copies of files of `/proc`.
+    pub fn create_proc_directory(&self) -> Result<OwnedFd> {
+        let create = || {
+            mkdirat(&self.directory, PROC, Mode::RWXU)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&self.directory, PROC, flags, Mode::empty())
+        };
+        create().map_err(|error| failed(&self.path, error.into()))
+    }
+
+    /// Adds a batch.
+    pub fn record(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        write_line(&mut self.lines, batch).map_err(|error| failed(&self.path, error))
+    }
+
+    /// Writes the metadata and the batches to the final file.
+    pub fn finish(mut self, capture: &Capture) -> Result<()> {
+        let mut write = || -> io::Result<()> {
+            self.lines.flush()?;
+            let mut partial = self.lines.get_ref();
+            partial.rewind()?;
+            let mut file = BufWriter::new(create_file(&self.directory, EVENTS)?);
+            write_line(&mut file, capture)?;
+            io::copy(&mut partial, &mut file)?;
+            file.flush()?;
+            Ok(unlinkat(&self.directory, PARTIAL_EVENTS, AtFlags::empty())?)
+        };
+        write().map_err(|error| failed(&self.path.join(EVENTS), error))?;
+        self.is_complete = true;
+        Ok(())
+    }
+
+    /// Removes the capture through its open directory: by now the path may lead elsewhere.
+    fn remove(&self) -> io::Result<()> {
+        let ignore_missing = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        };
+        let proc = format!("/proc/self/fd/{}/{PROC}", self.directory.as_raw_fd());
+        fs::remove_dir_all(proc).or_else(ignore_missing)?;
+        for name in [EVENTS, PARTIAL_EVENTS] {
+            unlinkat(&self.directory, name, AtFlags::empty())
+                .map_err(io::Error::from)
+                .or_else(ignore_missing)?;
+        }
+        fs::remove_dir(&self.path)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if !self.is_complete
+            && let Err(error) = self.remove()
+        {
+            log::warn!("failed to remove the incomplete capture `{}`: {error}", self.path.display());
+        }
+    }
+}
+
+/// Creates a file that only its owner can read.
+fn create_file(directory: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+/// Reads the events of a capture.
+pub(crate) fn read(directory: &Path) -> Result<(Capture, Vec<Batch>)> {
+    let path = directory.join(EVENTS);
+    let file = open_events(&path).map_err(|error| {
+        Error::from_io(Operation::OpenFile, format!("failed to open the capture `{}`", path.display()), error)
+    })?;
+    parse(BufReader::new(file.take(MAX_EVENTS_BYTES))).map_err(|error| {
+        Error::with_source(error.kind, format!("failed to read `{}`", path.display()), error)
+    })
+}
+
+/// Opens the events of a capture that a stranger can have made: a regular file, and neither a link out of the capture nor
+/// a pipe that never ends.
+fn open_events(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Parses the lines of a capture's events.
+pub(crate) fn parse(mut text: impl BufRead) -> Result<(Capture, Vec<Batch>)> {
+    let mut line = Vec::new();
+    if !next_line(&mut text, &mut line)? {
+        return Err(Error::new(ErrorKind::InvalidData, "the capture is empty"));
+    }
+    let capture: Capture = from_json(&line)?;
+    if capture.version > VERSION {
+        let message = format!(
+            "the capture has version {}, this program reads up to version {VERSION}",
+            capture.version
+        );
+        return Err(Error::new(ErrorKind::InvalidData, message));
+    }
+    let mut batches = Vec::new();
+    while next_line(&mut text, &mut line)? {
+        batches.push(from_json(&line)?);
+    }
+    Ok((capture, batches))
+}
+
+fn next_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool> {
+    line.clear();
+    text.take(MAX_LINE_BYTES)
+        .read_until(b'\n', line)
+        .map_err(|error| Error::with_source(ErrorKind::Io, "failed to read a line", error))?;
+    Ok(!line.trim_ascii().is_empty())
+}
+
+fn from_json<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T> {
+    serde_json::from_slice(line).map_err(|error| {
+        Error::with_source(ErrorKind::InvalidData, "a line of the capture is malformed", error)
+    })
+}
+
+fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, value)?;
+    to.write_all(b"\n")
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::with_source(ErrorKind::Io, format!("failed to write the capture `{}`", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Comm, Origin, RawSample, RawStack};
+
+    fn batch() -> Batch {
+        Batch {
+            stacks: vec![RawStack {
+                id: std::num::NonZeroU64::new(9),
+                addresses: vec![1, 2],
+                ..RawStack::default()
+            }],
+            samples: vec![RawSample {
+                time_ns: 5,
+                cpu: 0,
+                pid: 1,
+                tid: 2,
+                comm: Comm::default(),
+                kernel_stack: None,
+                user_stack: std::num::NonZeroU64::new(9),
+                value: 1,
+                origin: Origin::default(),
+                waker: None,
+                system_call: None,
+            }],
+            ..Batch::default()
+        }
+    }
+
+    #[test]
+    fn a_recorded_capture_reads_back_equal() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("capture");
+        let mut recorder = Recorder::create(&directory).unwrap();
+        recorder.create_proc_directory().unwrap();
+        recorder.record(&batch()).unwrap();
+        recorder.record(&Batch::default()).unwrap();
+        let capture = Capture { version: VERSION, target: "pid 1".to_owned(), ..Capture::default() };
+        recorder.finish(&capture).unwrap();
+        assert_eq!(read(&directory).unwrap(), (capture, vec![batch()]));
+        assert!(!directory.join(PARTIAL_EVENTS).exists());
+    }
+
+    #[test]
+    fn an_incomplete_capture_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("capture"), folder.path().join("moved"));
+        let recorder = Recorder::create(&path).unwrap();
+        recorder.create_proc_directory().unwrap();
+        fs::write(path.join("proc/file"), "").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir_all(path.join("proc")).unwrap();
+        drop(recorder);
+        assert!(path.join("proc").exists() && fs::read_dir(&moved).unwrap().next().is_none());
+        let other = folder.path().join("other");
+        drop(Recorder::create(&other).unwrap());
+        assert!(!other.exists());
+    }
+
+    #[test]
+    fn a_directory_that_exists_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Recorder::create(folder.path()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("already exists"), "{error}");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        assert_eq!(Recorder::create(&link).unwrap_err().kind, ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_and_named() {
+        let line = serde_json::to_string(&Capture { version: 99, ..Capture::default() }).unwrap();
+        let error = parse(line.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("version 99"));
+    }
+
+    #[test]
+    fn truncated_and_malformed_captures_are_errors() {
+        let whole = format!(
+            "{}\n{}\n",
+            serde_json::to_string(&Capture::default()).unwrap(),
+            serde_json::to_string(&batch()).unwrap()
+        );
+        let mut complete_batches = 0;
+        for end in 0..=whole.len() {
+            if let Ok((_, batches)) = parse(&whole.as_bytes()[..end]) {
+                complete_batches += batches.len();
+            }
+        }
+        // With and without the last line break.
+        assert_eq!(complete_batches, 2);
+        assert!(parse(&b"\xff\xfe{}"[..]).is_err());
+    }
+}

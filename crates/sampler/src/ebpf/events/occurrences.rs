@@ -1,0 +1,166 @@
+//! Events that are sampled at their occurrences: software and hardware events, tracepoints, probes, system calls.
+
+use std::{fs::File, io, sync::Arc};
+
+use profiler_addresses::FileOffset;
+use profiler_common::{
+    RecordKind,
+    event::{EventRecord, MAX_EVENTS},
+    names,
+    system_call::SystemCallAbi,
+};
+use profiler_profile::{Event, EventLedger, Loss, Sampling};
+use zerocopy::FromBytes;
+
+use super::{
+    super::{
+        counted_events::{CountedEvents, open_on_cpu},
+        iterator_pass::MAX_WAITING_THREADS,
+        programs::{EventContext, ProgramLoader},
+        records,
+    },
+    ArrivedSamples, EventKind, LoadedEvent, add_loss,
+};
+use crate::{
+    Batch, CalledSystemCall, Counters, KernelCounts, Origin, RawSample, counted_event::CountedEvent,
+    error::Result, sys::perf::PerfEvent,
+};
+
+/// An event that is sampled at its occurrences.
+#[derive(Clone, Debug)]
+pub struct PlannedEvent {
+    /// The event.
+    pub event: CountedEvent,
+    /// The places of a probe.
+    pub probed: Option<ProbedFile>,
+}
+
+/// A file with the places of a probe in it.
+#[derive(Clone, Debug)]
+pub struct ProbedFile {
+    /// The file, open.
+    pub file: Arc<File>,
+    /// At least one.
+    pub places: Vec<ProbePlace>,
+}
+
+/// A place of a probe in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePlace {
+    /// The instruction.
+    pub offset: FileOffset,
+    /// The 16-bit counter of the programs that watch a static probe, if it has one.
+    pub semaphore: Option<FileOffset>,
+    /// The operands of a static probe, for [`ProbeArgument`](profiler_elf_symbols::ProbeArgument), separated by spaces.
+    pub operands: String,
+}
+
+/// All events of a session that are sampled at their occurrences.
+#[derive(Debug)]
+pub(super) struct Occurrences {
+    pub(super) events: Vec<PlannedEvent>,
+}
+
+impl EventKind for Occurrences {
+    fn events(&self, _timer_hz: u64) -> Vec<Event> {
+        let event = |PlannedEvent { event, .. }: &PlannedEvent| {
+            let period = event.period().get();
+            let sampling = match event.weight() {
+                Some(_) if event.is_weighted_by_time() => Sampling::Times { period },
+                Some(_) => Sampling::Sums { period },
+                None => Sampling::Occurrences { period },
+            };
+            Event { name: event.name_with_weight(), sampling }
+        };
+        self.events.iter().map(event).collect()
+    }
+
+    fn load(&self, first: u16, loader: &ProgramLoader<'_>) -> Result<Box<dyn LoadedEvent>> {
+        Ok(Box::new(LoadedOccurrences { first, events: CountedEvents::load(&self.events, loader)? }))
+    }
+
+    fn has_unbounded_rate(&self) -> bool {
+        true
+    }
+
+    fn is_measured(&self) -> bool {
+        true
+    }
+
+    fn map_entries(&self, _context: &EventContext<'_>) -> Vec<(&'static str, u32)> {
+        // At most `MAX_EVENTS`.
+        let events = self.events.len() as u32;
+        let mut entries = vec![(names::MAP_EVENT_COUNTS, events), (names::MAP_EVENT_SCRATCH, events)];
+        if self.events.iter().any(|planned| planned.event.needs_duration()) {
+            entries.push((names::MAP_SYSTEM_CALLS, MAX_WAITING_THREADS));
+        }
+        entries
+    }
+
+    fn open_on_cpu(&self, cpu: u32, first: u16) -> Result<Vec<(u16, PerfEvent)>> {
+        let opened = (first..).zip(&self.events).filter_map(|(index, PlannedEvent { event, .. })| {
+            Some(open_on_cpu(cpu, event)?.map(|opened| (index, opened)))
+        });
+        opened.collect()
+    }
+
+    fn settle(&self, counted: &EventLedger, arrived: &ArrivedSamples) -> EventLedger {
+        let mut settled = counted.clone();
+        if !arrived.is_last {
+            // Those that were skipped will be in the next sample of their CPU, and samples are on their way.
+            settled.lost.remove(&Loss::OverheadLimit);
+            settled.due = counted.due.min(arrived.samples.saturating_add(settled.lost_total()));
+        }
+        settled.due = settled.due.saturating_sub(arrived.foreign);
+        settled
+    }
+}
+
+struct LoadedOccurrences {
+    first: u16,
+    events: CountedEvents,
+}
+
+impl LoadedEvent for LoadedOccurrences {
+    fn start(&mut self, _started_ns: u64) -> Result<()> {
+        self.events.start()
+    }
+
+    fn start_on_cpu(&self, index: u16, event: &PerfEvent) -> io::Result<()> {
+        index.checked_sub(self.first).map_or(Ok(()), |index| self.events.start_on_cpu(index.into(), event))
+    }
+
+    fn decode(&mut self, kind: RecordKind, record: &[u8], batch: &mut Batch) -> Option<()> {
+        (kind == RecordKind::Event).then(|| decode(record, self.first, batch))?
+    }
+
+    fn count(&self, _counters: &Counters, counts: &mut KernelCounts) -> Result<()> {
+        for event in self.events.counts()? {
+            let mut ledger = EventLedger { due: event.due + event.lost_nested, ..EventLedger::default() };
+            add_loss(&mut ledger, Loss::OverheadLimit, event.skipped);
+            add_loss(&mut ledger, Loss::RingBufferFull, event.lost_ring_buffer);
+            add_loss(&mut ledger, Loss::NoThreadId, event.lost_thread_id);
+            add_loss(&mut ledger, Loss::Nested, event.lost_nested);
+            counts.run_time_ns += event.run_time_ns;
+            counts.events.push(ledger);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.events.stop();
+    }
+}
+
+/// Decodes the record of an occurrence; `None` if it is malformed. `first` is the index of the first event of the kind.
+pub(super) fn decode(record: &[u8], first: u16, batch: &mut Batch) -> Option<()> {
+    let (record, _) = EventRecord::read_from_prefix(record).ok()?;
+    let event = u16::try_from(record.event).ok().filter(|event| usize::from(*event) < MAX_EVENTS)?;
+    let system_call = match record.system_call_abi {
+        0 => None,
+        abi => Some(CalledSystemCall { number: record.system_call, abi: SystemCallAbi::from_number(abi)? }),
+    };
+    let origin = Origin { event: first + event, ..Origin::default() };
+    batch.samples.push(RawSample { system_call, ..records::sample_of(&record.sample, origin, record.value) });
+    Some(())
+}

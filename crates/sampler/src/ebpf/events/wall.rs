@@ -1,0 +1,151 @@
+//! Wall-clock samples: passes over threads that wait, and ticks of threads that run.
+
+use std::collections::HashMap;
+
+use profiler_common::{Counter, RecordKind, names, requested_stack::MAX_STACK_REQUESTS, wall::WaitRecord};
+use profiler_profile::{Event, EventLedger, Loss, ThreadId, ThreadState};
+use zerocopy::FromBytes;
+
+use super::{
+    super::{
+        iterator_pass::MAX_WAITING_THREADS,
+        kernel_types::WAITING_THREADS,
+        programs::{EventContext, ProgramLoader},
+        records,
+        wall::WallPasses,
+        wall_thread::WallThread,
+    },
+    ArrivedSamples, CpuTicks, EventKind, LoadedEvent, Waits, add_loss,
+};
+use crate::{
+    Batch, Counters, KernelCounts,
+    error::{Error, ErrorKind, Result},
+};
+
+/// Passes over threads that are not on a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wall {
+    pub(super) frequency_hz: u64,
+}
+
+impl Wall {
+    /// The ticks of CPUs in a session without CPU samples: they are samples of this event alone.
+    pub(super) const TICKS: CpuTicks = CpuTicks { name: Event::WALL, state: Some(ThreadState::OnCpu) };
+}
+
+impl EventKind for Wall {
+    fn events(&self, _timer_hz: u64) -> Vec<Event> {
+        vec![Event::at_frequency(Event::WALL, self.frequency_hz)]
+    }
+
+    fn load(&self, first: u16, loader: &ProgramLoader<'_>) -> Result<Box<dyn LoadedEvent>> {
+        let passes = WallPasses::load(loader, self.frequency_hz, first)?;
+        Ok(Box::new(LoadedWall { event: first, passes: Some(passes), thread: None }))
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        Some(Waits { need: WAITING_THREADS, without: "threads that wait are not sampled (--wall)" })
+    }
+
+    fn share_of_ticks(&self, timer_hz: u64) -> Option<WallShare> {
+        let wall_hz = self.frequency_hz;
+        Some(WallShare { wall_hz, timer_hz: timer_hz.max(1), remainders: HashMap::new(), ticks: 0 })
+    }
+
+    fn map_entries(&self, context: &EventContext<'_>) -> Vec<(&'static str, u32)> {
+        let requests = if context.types.copies_stacks_of_tasks() { 1 } else { MAX_STACK_REQUESTS };
+        vec![
+            (names::MAP_WAITING_THREADS, MAX_WAITING_THREADS),
+            (names::MAP_SCANNED_THREADS, MAX_WAITING_THREADS),
+            (names::MAP_STACK_REQUESTS, requests),
+        ]
+    }
+
+    fn settle(&self, counted: &EventLedger, arrived: &ArrivedSamples) -> EventLedger {
+        // Ticks of threads that still wait have no record before the end.
+        let received = arrived.samples.saturating_add(counted.lost_total());
+        let due = if arrived.is_last { counted.due } else { received.min(counted.due) };
+        EventLedger { due: due.saturating_sub(arrived.foreign), ..counted.clone() }
+    }
+}
+
+struct LoadedWall {
+    event: u16,
+    /// Until they start.
+    passes: Option<WallPasses>,
+    thread: Option<WallThread>,
+}
+
+impl LoadedEvent for LoadedWall {
+    fn start(&mut self, _started_ns: u64) -> Result<()> {
+        let started = self.passes.take().map(WallThread::start).transpose();
+        self.thread = started.map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to start the thread of wall-clock samples", error)
+        })?;
+        Ok(())
+    }
+
+    fn decode(&mut self, kind: RecordKind, record: &[u8], batch: &mut Batch) -> Option<()> {
+        (kind == RecordKind::Wait).then(|| decode(record, self.event, batch))?
+    }
+
+    fn count(&self, counters: &Counters, counts: &mut KernelCounts) -> Result<()> {
+        let mut ledger = EventLedger::default();
+        if let Some(thread) = &self.thread {
+            ledger.due = counters.get(Counter::WallTicks)? + thread.flushed_ticks();
+            add_loss(&mut ledger, Loss::ThreadRan, counters.get(Counter::WallLostAwake)?);
+            add_loss(&mut ledger, Loss::RingBufferFull, counters.get(Counter::WallLostRingBuffer)?);
+            add_loss(&mut ledger, Loss::TooManyThreads, counters.get(Counter::WallLostThread)?);
+        }
+        counts.events.push(ledger);
+        Ok(())
+    }
+
+    fn end_interval(&mut self) {
+        self.thread.iter().for_each(WallThread::end_interval);
+    }
+
+    fn resume(&self) {
+        self.thread.iter().for_each(WallThread::resume);
+    }
+
+    fn run_due(&mut self, batch: &mut Batch) -> Result<()> {
+        self.thread.as_mut().map_or(Ok(()), |thread| thread.read(batch))
+    }
+}
+
+/// Decodes the record of a thread that waited; `None` if it is malformed.
+pub(super) fn decode(record: &[u8], event: u16, batch: &mut Batch) -> Option<()> {
+    let (record, _) = WaitRecord::read_from_prefix(record).ok()?;
+    batch.samples.push(records::waiting_sample(&record.thread, event)?);
+    Some(())
+}
+
+/// The ticks of CPUs that count for the wall clock, by the ratio of the frequencies.
+#[derive(Debug)]
+pub struct WallShare {
+    wall_hz: u64,
+    timer_hz: u64,
+    /// For each thread, the part of a wall-clock tick for which it ran and has no sample, in ticks divided by the frequency
+    /// of the timers.
+    remainders: HashMap<ThreadId, u64>,
+    ticks: u64,
+}
+
+impl WallShare {
+    /// The wall-clock ticks of a thread that ran for these ticks of the timers.
+    pub fn of_ticks(&mut self, thread: ThreadId, timer_ticks: u64) -> u64 {
+        // A thread starts with half a tick, so that short runs are neither all counted nor all left out.
+        let remainder = self.remainders.entry(thread).or_insert(self.timer_hz / 2);
+        let sum = remainder.saturating_add(timer_ticks.saturating_mul(self.wall_hz));
+        *remainder = sum % self.timer_hz;
+        let ticks = sum / self.timer_hz;
+        self.ticks = self.ticks.saturating_add(ticks);
+        ticks
+    }
+
+    /// The wall-clock ticks of all threads.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+}

@@ -1,0 +1,41 @@
+//! Reads the unwind maps as the unwinder does, for tests.
+
+use std::os::fd::AsFd;
+
+use profiler_common::unwind::{MAX_MAPPINGS, MAX_PAGES, ProcessEntry, ROWS_PER_CHUNK};
+use zerocopy::IntoBytes;
+
+use super::{
+    super::test_maps::{self, Contents},
+    UnwindMaps,
+};
+use crate::sys::bpf;
+
+impl UnwindMaps {
+    /// The contents of the maps, as the unwinder reads them.
+    pub fn contents(&self) -> Contents {
+        Contents::read(&self.maps, self.chunks.iter().map(|chunk| &chunk.array))
+    }
+
+    /// The entry of a process, without the time of its last sample.
+    pub fn process(&self, pid: u32) -> Option<ProcessEntry> {
+        test_maps::process(&self.maps.processes, pid).map(|entry| ProcessEntry { used_ns: 0, ..entry })
+    }
+
+    /// Sets the time of the last sample of a process.
+    pub fn set_used_ns(&self, pid: u32, used_ns: u64) {
+        let entry = ProcessEntry { used_ns, ..self.process(pid).unwrap() };
+        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).unwrap();
+    }
+
+    /// Whether every range and rule is free.
+    pub fn are_empty(&mut self) -> bool {
+        self.reclaim().unwrap();
+        let mut chunks = self.chunks.iter_mut();
+        self.free_mappings.allocate(MAX_MAPPINGS).is_some()
+            && self.free_pages.allocate(MAX_PAGES).is_some()
+            && chunks.all(|chunk| chunk.free.allocate(ROWS_PER_CHUNK).is_some())
+            && self.rule_ids.is_empty()
+            && self.free_rules.len() == self.rule_users.len()
+    }
+}

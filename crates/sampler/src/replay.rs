@@ -1,0 +1,59 @@
+//! A recorded capture as a source of samples, for the user-space pipeline without privileges.
+
+use std::{collections::VecDeque, path::Path, time::Duration};
+
+use super::{
+    Batch, KernelCounts, SampleSource,
+    capture::{Capture, read},
+};
+use crate::error::Result;
+
+/// Returns the batches of a capture in their order.
+#[derive(Debug)]
+pub struct ReplaySource {
+    capture: Capture,
+    batches: VecDeque<Batch>,
+}
+
+impl ReplaySource {
+    /// Reads the events of a capture directory.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let (capture, batches) = read(directory)?;
+        Ok(Self { capture, batches: batches.into() })
+    }
+
+    /// The metadata of the capture.
+    pub fn capture(&self) -> &Capture {
+        &self.capture
+    }
+}
+
+impl SampleSource for ReplaySource {
+    fn started_ns(&self) -> u64 {
+        self.capture.started_ns
+    }
+
+    fn cpus(&self) -> u32 {
+        self.capture.cpus
+    }
+
+    fn read(&mut self, _wait: Duration) -> Result<Batch> {
+        Ok(self.batches.pop_front().unwrap_or_default())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    fn lost(&self) -> Result<u64> {
+        Ok(self.capture.counts.lost_ring_buffer())
+    }
+
+    fn counts(&mut self) -> Result<KernelCounts> {
+        Ok(self.capture.counts.counts())
+    }
+}
