@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use profiler_processes::{FileId, ProcessKey};
 
-use super::Tenant;
+use super::tenants::Tenant;
 use crate::ModuleKey;
 
 /// Files that are remembered. A target can show one open module under any number of paths: beyond the limit, the half

@@ -9,8 +9,8 @@ use std::{
 use profiler_elf_symbols::BuildId;
 
 use super::{
-    Cache, Download, FetchStatus, Server, ServerProtocol,
-    requests::{Request, Requests},
+    Cache, Server, ServerProtocol,
+    requests::{BUDGET_PERIOD, Download, FetchStatus, Request, Requests},
     transport::{Response, Transport, TransportError},
 };
 use crate::modules::tenants::TenantShares;
@@ -29,9 +29,6 @@ const PERIOD_TIME_LIMIT_MS: usize = 20 * 60 * 1000;
 
 /// Failures after which a server is not used until the next [`BUDGET_PERIOD`].
 const MAX_SERVER_FAILURES: u32 = 3;
-
-/// The time after which the limits begin anew: a session can last for weeks.
-pub(super) const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Bytes per read of a response.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -19,7 +19,7 @@ use profiler_elf_symbols::BuildId;
 pub use self::{
     cache::Cache,
     cache_directories::CacheDirectories,
-    requests::FetchStatus,
+    requests::{Download, FetchStatus},
     server::{Server, ServerProtocol},
     transport::{Response, Transport, TransportError},
 };
@@ -33,18 +33,6 @@ use crate::modules::tenants::Tenant;
 #[derive(Debug)]
 pub struct SymbolServers {
     requests: Arc<Requests>,
-}
-
-/// The progress of a download.
-#[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Download {
-    /// File name of the module without symbols. The target controls this name.
-    pub file_name: String,
-    /// Bytes of the debug file that were received.
-    pub received_bytes: u64,
-    /// Size of the debug file, when the response contains it.
-    pub total_bytes: Option<u64>,
 }
 
 /// The HTTP client; `None` without the feature `symbol-server`.

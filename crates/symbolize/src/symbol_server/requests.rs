@@ -8,8 +8,10 @@ use std::{
 
 use profiler_elf_symbols::BuildId;
 
-use super::{Download, download::BUDGET_PERIOD};
 use crate::modules::tenants::{Tenant, TenantShares};
+
+/// The time after which the limits begin anew: a session can last for weeks.
+pub(super) const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Requests per [`BUDGET_PERIOD`], shared out by tenant. The limit bounds the load on servers when a target maps files
 /// without end, each with another build id.
@@ -17,6 +19,18 @@ const MAX_REQUESTS: usize = 2048;
 
 /// Interval at which a waiting thread checks its condition.
 const WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The progress of a download.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Download {
+    /// File name of the module without symbols. The target controls this name.
+    pub file_name: String,
+    /// Bytes of the debug file that were received.
+    pub received_bytes: u64,
+    /// Size of the debug file, when the response contains it.
+    pub total_bytes: Option<u64>,
+}
 
 /// The status of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
