@@ -1,4 +1,4 @@
-//! The part of [`Symbolizer`] that collects the events of .NET runtimes beside the samples.
+//! Collects the events of .NET runtimes beside the samples.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use profiler_processes::monotonic_ns;
 use profiler_processes::{Process, ProcessKey, ProcessTable};
 
 use crate::{
-    RuntimeRequests, Symbolizer,
+    RuntimeRequests,
     diagnostics::{
         CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, OmittedCount,
         TakenEvents,
@@ -91,46 +91,43 @@ impl SearchedProcess {
     }
 }
 
-impl Symbolizer {
-    /// Sets the events that are requested from the runtimes of all targets.
-    pub fn set_event_request(&mut self, request: EventRequest) {
-        self.events.request = Arc::new(request);
+impl EventSources {
+    /// Sets the events that are requested.
+    pub(crate) fn set_request(&mut self, request: EventRequest) {
+        self.request = Arc::new(request);
     }
 
-    /// Searches runtimes in processes that were not searched recently, and starts to collect their events.
-    pub fn poll_runtime_events(&mut self, processes: &ProcessTable) {
-        if self.events.request.is_empty() || !self.proc.is_live() {
-            return;
+    /// Searches runtimes in processes that were not searched recently, and starts to collect their events. Returns the processes whose
+    /// events have stacks and whose runtime was found.
+    pub(crate) fn poll(&mut self, processes: &ProcessTable, budget: &MemoryBudget) -> Vec<ProcessKey> {
+        if self.request.is_empty() {
+            return Vec::new();
         }
         for process in processes.living() {
-            self.events.add(process);
+            self.add(process);
         }
-        let started = self.events.start_listeners(&self.event_budget);
-        if !self.events.request.has_stacks() {
-            return;
-        }
-        // The methods of the stacks, also where no sample has JIT code.
-        for process in started.into_iter().filter_map(|key| processes.get(key)) {
-            self.jit_names(process);
-        }
+        let started = self.start_listeners(budget);
+        if self.request.has_stacks() { started } else { Vec::new() }
     }
 
     /// Notifies the runtimes to write their events up to now, and to stop their sessions if the interval is the last one.
-    pub fn request_runtime_events(&mut self, is_last: bool) {
+    pub(crate) fn request_events(&mut self, is_last: bool) {
         if is_last {
-            let keeps_stream = self.events.request.stream.is_some();
-            let deadline = Instant::now() + if keeps_stream { RUNDOWN_TIMEOUT } else { STOP_TIMEOUT };
-            self.events.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
+            let keeps_stream = self.request.stream.is_some();
+            self.begin_stop(Instant::now() + if keeps_stream { RUNDOWN_TIMEOUT } else { STOP_TIMEOUT });
         }
     }
 
-    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then. A
-    /// runtime writes its events every 100 ms: later ones are of the next interval.
-    pub fn receive_runtime_events(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
-        let events = &mut self.events;
+    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then.
+    pub(crate) fn receive(
+        &mut self,
+        interval_end_ns: u64,
+        is_last: bool,
+        is_live: bool,
+    ) -> Vec<ProcessEvents> {
         if is_last {
-            events.listeners_mut().for_each(EventListener::wait_until_stopped);
-            if !events.request.is_empty() && !events.has_found && self.proc.is_live() {
+            self.listeners_mut().for_each(EventListener::wait_until_stopped);
+            if !self.request.is_empty() && !self.has_found && is_live {
                 log::warn!(
                     "no .NET runtime with a diagnostics socket was found: there are no runtime events"
                 );
@@ -140,32 +137,27 @@ impl Symbolizer {
             // A time of a forged capture is any.
             let left_ns = written_ns.saturating_sub(monotonic_ns()).min(MAX_UNWRITTEN_NS);
             let deadline = Instant::now() + Duration::from_nanos(left_ns);
-            events.listeners_mut().for_each(|listener| listener.wait_until(deadline));
+            self.listeners_mut().for_each(|listener| listener.wait_until(deadline));
         }
-        events.take(interval_end_ns, is_last)
+        self.take(interval_end_ns, is_last)
     }
 
     /// Whether events of a process may follow.
-    pub fn awaits_runtime_events(&self, process: ProcessKey) -> bool {
-        self.events
-            .processes
-            .values()
-            .any(|searched| searched.key == process && searched.listener().is_some())
+    pub(crate) fn awaits(&self, process: ProcessKey) -> bool {
+        self.processes.values().any(|searched| searched.key == process && searched.listener().is_some())
     }
 
-    /// The events of runtimes that are in no profile.
-    pub(crate) fn lost_runtime_events(&self) -> LostEvents {
-        let listeners = self.events.processes.values().filter_map(SearchedProcess::listener);
-        listeners.fold(self.events.lost, |sum, listener| sum.plus(listener.lost_events()))
+    /// The events that are in no profile.
+    pub(crate) fn lost(&self) -> LostEvents {
+        let listeners = self.processes.values().filter_map(SearchedProcess::listener);
+        listeners.fold(self.lost, |sum, listener| sum.plus(listener.lost_events()))
     }
 
     /// Notifies the listeners to stop, before they are dropped.
-    pub(crate) fn begin_stop_of_event_listeners(&mut self, deadline: Instant) {
-        self.events.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
+    pub(crate) fn begin_stop(&mut self, deadline: Instant) {
+        self.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
     }
-}
 
-impl EventSources {
     fn add(&mut self, process: &Process) {
         let Some(identity) = process.identity.as_deref() else { return };
         let id = (process.pid, identity.start_ticks);

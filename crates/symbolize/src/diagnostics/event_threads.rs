@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use crate::compilations::innermost_tid;
+use crate::thread_ids::innermost_tid;
 
 /// Threads of a process that are kept, and read at once.
 pub(super) const MAX_THREADS: usize = 1 << 14;

@@ -27,9 +27,9 @@ use profiler_dotnet_symbols::eventpipe::{
 use profiler_processes::monotonic_ns;
 
 use super::{
-    failure_reason,
     method_events::EventOptions,
     report::{Report, ReportScope},
+    runtime_process::failure_reason,
     runtime_thread::RuntimeThread,
     session::Session,
     socket::{CancellableDeadline, Endpoint, Received},

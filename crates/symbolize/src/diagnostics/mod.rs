@@ -27,6 +27,7 @@ mod raised_capability;
 mod recording;
 mod report;
 mod requested_perf_map;
+mod runtime_process;
 mod runtime_thread;
 mod session;
 mod socket;
@@ -35,15 +36,14 @@ mod stream;
 pub(crate) mod tests;
 
 use std::{
-    io,
-    path::PathBuf,
     sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
 };
 
-use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::runtime_process::SIMULATED_SOCKET_NAME;
 pub use self::{
     event_buffer::CollectedEvent,
     event_stream::{EventStream, StreamEnd},
@@ -56,12 +56,12 @@ pub(crate) use self::{
     memory_budget::MemoryBudget,
     method_table::{MethodTable, RuntimeMethod},
     report::ReportScope,
-    requested_perf_map::PerfMapPaths,
+    runtime_process::{PerfMapPaths, RuntimeProcess},
     stream::MAX_UNWRITTEN_NS,
 };
 use self::{
     listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,
-    socket::Endpoint,
+    runtime_process::failure_reason, socket::Endpoint,
 };
 use crate::event_request::EventRequest;
 
@@ -71,46 +71,6 @@ pub(crate) const RECORDING_FILE: &str = "runtime-methods.jsonl";
 
 /// Additional time for a report after the deadline of the listener, which has to put the report together.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// The data for finding the diagnostics socket of a process and verifying its owner.
-#[derive(Clone, Debug)]
-pub(crate) struct RuntimeProcess {
-    pub(crate) root: Arc<RootDirectory>,
-    /// The directories for temporary files, in the root of the process.
-    pub(crate) directories: Vec<PathBuf>,
-    /// In the profiler's pid namespace.
-    pub(crate) pid: u32,
-    /// In the innermost pid namespace of the process.
-    pub(crate) namespace_pid: u32,
-    pub(crate) uid: u32,
-    /// Clock ticks from boot to the start of the process.
-    pub(crate) start_ticks: u64,
-    /// The files of a perf map, if the runtime is to be asked for one.
-    pub(crate) perf_map: Option<PerfMapPaths>,
-    /// Whether it is looked up which methods the JIT compiled when.
-    pub(crate) keeps_compilations: bool,
-}
-
-/// The name of the socket of a [simulated](RuntimeProcess::simulated) runtime.
-#[cfg(any(test, fuzzing))]
-pub(crate) const SIMULATED_SOCKET_NAME: &str = "dotnet-diagnostic-1-77-socket";
-
-#[cfg(any(test, fuzzing))]
-impl RuntimeProcess {
-    /// This process, as a process with a runtime whose socket is in a directory.
-    pub(crate) fn simulated(directory: RootDirectory) -> Self {
-        Self {
-            root: Arc::new(directory),
-            directories: vec!["/".into()],
-            pid: std::process::id(),
-            namespace_pid: 1,
-            uid: rustix::process::geteuid().as_raw(),
-            start_ticks: 77,
-            perf_map: None,
-            keeps_compilations: false,
-        }
-    }
-}
 
 /// Connects to the diagnostics socket of a process without sending a command. `None` is a process without a socket.
 pub(crate) fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
@@ -141,16 +101,6 @@ impl EventSource {
                 log::warn!("failed to listen to the events of process {}: {error}", self.endpoint.pid);
             })
             .ok()
-    }
-}
-
-/// Why a runtime did not report its methods.
-fn failure_reason(error: &io::Error) -> Reason {
-    match error.kind() {
-        io::ErrorKind::InvalidData => Reason::RuntimeRefused,
-        io::ErrorKind::PermissionDenied => Reason::RuntimeNotReachable,
-        io::ErrorKind::FileTooLarge => Reason::TooLarge,
-        _ => Reason::RuntimeSilent,
     }
 }
 
@@ -256,16 +206,6 @@ impl RuntimeNames {
         if let Some(map) = &mut self.perf_map {
             map.finish(deadline);
         }
-    }
-
-    /// Whether a report of all methods up to now would have the same method at `address` at `time_ns`, or none as well.
-    pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
-        !self.is_listening() || self.methods.is_final(address, time_ns)
-    }
-
-    /// Whether a report of all methods up to now would not change what was compiled at `time_ns`.
-    pub(crate) fn has_all_compilations_at(&self, time_ns: u64) -> bool {
-        !self.is_listening() || self.methods.completeness.is_complete_at(time_ns)
     }
 
     /// Why an address has no method. `None` is a process without a runtime.

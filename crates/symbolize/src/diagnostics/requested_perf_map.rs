@@ -11,7 +11,7 @@ use std::{
 use profiler_blocking::Deadline;
 use profiler_dotnet_symbols::eventpipe::ipc::{self, Reply};
 
-use super::{command::SentCommand, socket::Endpoint};
+use super::{command::SentCommand, runtime_process::PerfMapPaths, socket::Endpoint};
 
 /// Age at which a process is asked. A runtime that is asked while it starts can crash (dotnet/runtime issues 122472 and
 /// 123438).
@@ -25,15 +25,6 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for removing the files of a perf map.
 const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The files that a runtime writes when a perf map is enabled.
-#[derive(Clone, Debug)]
-pub(crate) struct PerfMapPaths {
-    /// Candidates in the target's root. The runtime writes some of them.
-    pub(crate) paths: Vec<PathBuf>,
-    /// The start of the process in nanoseconds since 1970-01-01 UTC.
-    pub(crate) started_unix_ns: u64,
-}
 
 /// A requested perf map of one process. Dropping it disables the map and removes its files.
 #[derive(Debug)]

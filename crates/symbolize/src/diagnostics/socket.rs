@@ -20,7 +20,7 @@ use rustix::{
 
 use profiler_processes::root_directory::RootDirectory;
 
-use super::{RuntimeProcess, raised_capability::RaisedCapability};
+use super::{raised_capability::RaisedCapability, runtime_process::RuntimeProcess};
 use crate::sys::peer::{peer_credentials, refuse_descriptors};
 
 /// The possible paths of a process's diagnostics socket, and the process that must own it.

@@ -14,6 +14,7 @@ use profiler_dotnet_symbols::{
     },
     managed::Tier,
 };
+use profiler_processes::root_directory::RootDirectory;
 
 use super::{listener::STOP_TIMEOUT, *};
 
@@ -247,12 +248,12 @@ fn received_methods_are_final_without_the_end_of_the_session() {
     assert_eq!(received, [5, 5, STOP]);
     assert!(commands.try_recv().is_err(), "the method session is open");
     assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
-    assert!(fixture.names.is_final(0x1000, u64::MAX));
+    assert!(fixture.names.methods.is_final(0x1000, u64::MAX));
     // The runtime may not have written a method that was compiled just now.
-    assert!(!fixture.names.is_final(0x2000, u64::MAX));
+    assert!(!fixture.names.methods.is_final(0x2000, u64::MAX));
     assert!(!fixture.names.methods.is_stub(0x2000, u64::MAX));
     // The address was a stub in a complete report, and no code was unloaded since.
-    assert!(fixture.names.is_final(0x2000, 1) && fixture.names.is_final(0x2000, u64::MAX));
+    assert!(fixture.names.methods.is_final(0x2000, 1) && fixture.names.methods.is_final(0x2000, u64::MAX));
     assert!(fixture.names.methods.is_stub(0x2000, u64::MAX));
 
     drop(fixture.names);
@@ -283,10 +284,10 @@ fn methods_are_provisional_once_code_was_unloaded_or_events_were_dropped() {
         let mut fixture = runtime_that_does_not_stop(stream, channel().0);
         receive_received(&mut fixture);
         assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
-        assert!(!fixture.names.is_final(0x1000, u64::MAX));
-        assert_eq!(fixture.names.is_final(0x1000, 1), is_final_before);
-        assert_eq!(fixture.names.is_final(0x2000, 1), is_final_before);
-        assert!(!fixture.names.is_final(0x2000, u64::MAX));
+        assert!(!fixture.names.methods.is_final(0x1000, u64::MAX));
+        assert_eq!(fixture.names.methods.is_final(0x1000, 1), is_final_before);
+        assert_eq!(fixture.names.methods.is_final(0x2000, 1), is_final_before);
+        assert!(!fixture.names.methods.is_final(0x2000, u64::MAX));
     }
 }
 
@@ -340,7 +341,7 @@ fn a_rundown_that_takes_longer_than_the_first_profile_is_requested_again() {
         let deadline = Instant::now() + timeout;
         fixture.names.request_report(scope, deadline);
         fixture.names.receive_report(deadline, usize::MAX);
-        (fixture.name(0x1000, u64::MAX), fixture.names.is_final(0x1000, u64::MAX))
+        (fixture.name(0x1000, u64::MAX), fixture.names.methods.is_final(0x1000, u64::MAX))
     };
     // The first report has the method without its module.
     let first = receive(ReportScope::Received, Duration::from_secs(3));

@@ -6,7 +6,6 @@
 mod follow;
 mod inherited;
 mod paths;
-mod symbolizer;
 pub(crate) mod tenant_limits;
 
 use std::{
@@ -22,9 +21,9 @@ use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
 use profiler_processes::{Backing, ProcFs, Process, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, LanguageRuntime, Reason, SymbolSource};
 
+pub(crate) use self::inherited::{AncestorKey, Generation};
 #[cfg(fuzzing)]
 pub use self::paths::check_kept;
-pub use self::symbolizer::RequestedMethods;
 use self::{
     follow::{FileAccess, FileDecoder, FileFollower, FileOwner},
     inherited::Inheritance,
@@ -73,7 +72,7 @@ pub(crate) struct JitNames {
     jit_dump_name: String,
     perf_maps: Vec<FollowedFile<PerfMap>>,
     jit_dumps: Vec<FollowedFile<JitDump>>,
-    runtime: Option<RuntimeNames>,
+    pub(crate) runtime: Option<RuntimeNames>,
     /// When the runtime is asked for the events of its methods.
     event_requests: MethodEventRequests,
     /// The methods of a .NET runtime in the memory of the process, if they may be read.
@@ -81,7 +80,7 @@ pub(crate) struct JitNames {
     /// The runtime to which the mapped files belong.
     language: Option<LanguageRuntime>,
     /// The processes whose code it has from forks.
-    inheritance: Inheritance,
+    pub(crate) inheritance: Inheritance,
     /// Whether the memory limit was reached. No more is read then.
     is_full: bool,
     /// Whether the files have more than there was time to read.
@@ -361,16 +360,6 @@ impl JitNames {
         let in_memory = || self.method_memory.as_ref().is_some_and(|memory| memory.is_stub(address.0));
         self.runtime.as_ref().is_some_and(|runtime| runtime.methods.is_stub(address.0, time_ns))
             || in_memory()
-    }
-
-    /// Whether a report of all methods up to now would not change the result of a lookup.
-    pub(crate) fn is_final(&mut self, address: RuntimeAddress, time_ns: u64) -> bool {
-        self.runtime.as_mut().is_none_or(|runtime| runtime.is_final(address.0, time_ns))
-    }
-
-    /// Whether a report of all methods up to now would not change what was compiled at `time_ns`.
-    pub(crate) fn has_all_compilations_at(&self, time_ns: u64) -> bool {
-        self.runtime.as_ref().is_none_or(|runtime| runtime.has_all_compilations_at(time_ns))
     }
 
     /// The method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.

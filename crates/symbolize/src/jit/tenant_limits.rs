@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// Memory for the names of JIT code of all processes together. One tenant has at most half.
-pub(super) const MAX_JIT_BYTES: usize = 512 << 20;
+pub(crate) const MAX_JIT_BYTES: usize = 512 << 20;
 
 /// Runtimes with a listener at the same time. Each listener is a thread. One tenant has at most half.
 const MAX_LISTENERS: usize = 128;
 
 /// Starts a listener for each runtime without one, as far as the shares of the tenants allow.
-pub(super) fn start_listeners(all: &mut [&mut JitNames]) {
+pub(crate) fn start_listeners(all: &mut [&mut JitNames]) {
     let mut shares = TenantShares::new(MAX_LISTENERS);
     all.iter().filter(|names| names.is_listening()).for_each(|names| shares.spend(names.tenant(), 1));
     for names in all.iter_mut().filter(|names| names.root.is_some() && names.needs_method_events()) {
@@ -34,7 +34,7 @@ pub(super) fn start_listeners(all: &mut [&mut JitNames]) {
 /// Reads what the runtimes wrote into files, until the deadline. `max_bytes` limits the memory of all names.
 ///
 /// The processes are polled in turns, and those with large files last, so that one process does not use the time of all.
-pub(super) fn poll_in_turns(
+pub(crate) fn poll_in_turns(
     mut behind: Vec<&mut JitNames>,
     now_ns: u64,
     max_bytes: usize,
@@ -72,7 +72,7 @@ pub(crate) fn read_method_memory(
 }
 
 /// Waits for the reports that were requested from the runtimes.
-pub(super) fn receive_reports(all: &mut [&mut JitNames], deadline: Instant) {
+pub(crate) fn receive_reports(all: &mut [&mut JitNames], deadline: Instant) {
     let mut memory = JitMemory::new(all, MAX_JIT_BYTES);
     for names in all {
         memory.change(names, |names, max_bytes| names.receive_report(deadline, max_bytes));

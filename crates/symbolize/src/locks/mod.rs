@@ -3,7 +3,6 @@
 //! .NET runtimes describe their monitors. A mutex of the GNU C library has the id of its owner, and the system call of a thread that
 //! waits for it has its address. Neither process does anything for it.
 
-mod monitors;
 mod mutexes;
 
 use std::sync::Arc;
@@ -53,13 +52,13 @@ pub(crate) struct AwaitedLock {
 #[derive(Debug, Default)]
 pub(crate) struct LockReadings {
     /// The time of the last one, `CLOCK_MONOTONIC`.
-    last_ns: u64,
+    pub(crate) last_ns: u64,
     threads: Option<ThreadReader>,
 }
 
 impl LockReadings {
     /// The locks of a reading that ends now.
-    fn end(&mut self, process: &Process, locks: &[AwaitedLock]) -> ProcessLocks {
+    pub(crate) fn end(&mut self, process: &Process, locks: &[AwaitedLock]) -> ProcessLocks {
         self.last_ns = monotonic_ns();
         let locks = self.with_owners(process, locks);
         ProcessLocks { process: process.key, time_ns: self.last_ns, locks }

@@ -17,7 +17,6 @@ use profiler_processes::monotonic_ns;
 use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
 
 use super::{AwaitedLock, LockReadings, ProcessLocks};
-use crate::Symbolizer;
 
 /// Threads of a process that is read.
 const MAX_THREADS: usize = 1024;
@@ -84,39 +83,37 @@ struct ProcessReadings {
     next_ns: u64,
 }
 
-impl Symbolizer {
-    /// Reads the mutexes of the GNU C library that threads wait for in the processes that run. A process with more than 1,024 threads
-    /// is not read. Readings of one process are at least a second apart where the calls are.
-    pub fn read_mutex_owners(&mut self, processes: &ProcessTable) -> Vec<ProcessLocks> {
+impl MutexReadings {
+    /// Reads the mutexes that threads wait for in the processes that run. A process with more than 1,024 threads is not read.
+    /// Readings of one process are at least a second apart where the calls are.
+    pub(crate) fn read(&mut self, proc: &ProcFs, processes: &ProcessTable) -> Vec<ProcessLocks> {
         let now_ns = monotonic_ns();
         let deadline = Instant::now() + MAX_READ_TIME;
         let is_due = |process: &&Process| {
-            let last = self.mutexes.0.get(&process.key);
+            let last = self.0.get(&process.key);
             is_user_process(process) && last.is_none_or(|last| last.next_ns <= now_ns)
         };
         let mut due: Vec<_> = processes.living().filter(is_due).collect();
-        due.sort_by_key(|process| self.mutexes.0.get(&process.key).map(|last| last.readings.last_ns));
+        due.sort_by_key(|process| self.0.get(&process.key).map(|last| last.readings.last_ns));
         let (mut read, mut left_us) = (Vec::new(), MAX_READ_US);
         for process in due {
             // A thread waits for the mutex of another one.
             let is_readable = |threads: &usize| (2..=MAX_THREADS).contains(threads);
-            let threads = self.proc.thread_count(process.pid).ok().filter(is_readable);
+            let threads = proc.thread_count(process.pid).ok().filter(is_readable);
             let cost_us = PROCESS_US + threads.unwrap_or(0) * THREAD_US;
             if cost_us > left_us || Instant::now() >= deadline {
                 break;
             }
             left_us -= cost_us;
-            let readings = self.mutexes.0.entry(process.key).or_default();
+            let readings = self.0.entry(process.key).or_default();
             match threads {
-                Some(_) => read.extend(readings.read(&self.proc, process)),
+                Some(_) => read.extend(readings.read(proc, process)),
                 None => readings.postpone(now_ns),
             }
         }
         read
     }
-}
 
-impl MutexReadings {
     /// Forgets the processes that ended.
     pub(crate) fn retain(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
         self.0.retain(|process, _| is_retained(*process));

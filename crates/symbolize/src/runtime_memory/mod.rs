@@ -10,7 +10,7 @@
 //!
 //! A process can write anything into its memory. So these names are used for its own frames alone.
 
-mod calls;
+mod called_functions;
 mod jit_helpers;
 mod search;
 #[cfg(test)]
@@ -28,8 +28,9 @@ use profiler_processes::{Mapping, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::search::{Location, MAX_READ_CELLS, Search};
-use crate::{CodeKey, ModuleKey, Symbolizer, attempts::Attempts, symbol::Symbolized};
+pub(crate) use self::search::Search;
+use self::search::{Location, MAX_READ_CELLS};
+use crate::{CodeKey, ModuleKey, attempts::Attempts, symbol::Symbolized};
 
 /// The largest write barrier. Its code depends on the garbage collector in use.
 const WRITE_BARRIER_BYTES: u64 = 0x100;
@@ -48,11 +49,12 @@ const LATER_SEARCH_INTERVAL_NS: u64 = 1_000_000_000;
 /// Stubs whose target is read in one search, for each kind of allocation.
 const MAX_STUBS_PER_KIND: usize = 64;
 
-const PRESTUB: &str = "ThePreStub";
+/// The function to which the precodes of methods without code lead.
+pub(crate) const PRESTUB: &str = "ThePreStub";
 
 /// What was read of the memory of one process.
 #[derive(Debug, Default)]
-pub(super) struct RuntimeMemory {
+pub(crate) struct RuntimeMemory {
     /// Native functions by module and start.
     functions: HashMap<(ModuleKey, ElfAddress), Cow<'static, str>>,
     /// The copy of the write barrier in memory without a file, and its name.
@@ -84,47 +86,44 @@ fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-impl Symbolizer {
-    /// The helper or prestub of a runtime that starts at an address of a module, in this process.
-    pub(super) fn runtime_helper(
+impl RuntimeMemory {
+    /// The helper or prestub of the runtime that starts at an address of a module.
+    pub(crate) fn helper(
         &mut self,
-        process: &Process,
+        search: &mut Search<'_>,
         function: (ModuleKey, ElfAddress),
-        time_ns: u64,
     ) -> Option<Symbolized> {
-        let memory = self.runtime_memory.entry(process.key).or_default();
-        memory.discard_closed_module(function.0);
-        let mut search = Search { modules: &mut self.modules, proc: &self.proc, process, time_ns };
-        memory.find_helpers(&mut search);
-        memory.find_jit_helpers(&mut search, function.0);
-        if !memory.functions.contains_key(&function) {
-            memory.search_later(&mut search);
+        self.discard_closed_module(function.0);
+        self.find_helpers(search);
+        self.find_jit_helpers(search, function.0);
+        if !self.functions.contains_key(&function) {
+            self.search_later(search);
         }
-        let name = memory.functions.get(&function)?;
+        let name = self.functions.get(&function)?;
         Some(Symbolized::new(SymbolSource::RuntimeHelper, &**name))
     }
 
     /// The name of a stub, in place of the reason for which it belongs to no method.
-    pub(super) fn symbolize_stub(
+    pub(crate) fn symbolize_stub(
         &mut self,
-        process: &Process,
+        search: &mut Search<'_>,
         address: RuntimeAddress,
-        time_ns: u64,
     ) -> Result<Symbolized, Reason> {
-        let mapping = process.find_mapping(address, time_ns).map_err(|_| Reason::RuntimeStub)?;
-        let memory = self.runtime_memory.entry(process.key).or_default();
-        memory.find_helpers(&mut Search { modules: &mut self.modules, proc: &self.proc, process, time_ns });
-        if let Some(name) = memory.write_barrier_at(address) {
+        let process = search.process;
+        let mapping = process.find_mapping(address, search.time_ns).map_err(|_| Reason::RuntimeStub)?;
+        self.find_helpers(search);
+        if let Some(name) = self.write_barrier_at(address) {
             return Ok(Symbolized::new(SymbolSource::RuntimeHelper, name));
         }
-        let name = memory.stub_at(&self.proc, process, mapping, address).ok_or(Reason::RuntimeStub)?;
+        let name = self.stub_at(search.proc, process, mapping, address).ok_or(Reason::RuntimeStub)?;
         Ok(Symbolized::new(SymbolSource::StubCode, format!("stub {name}")))
     }
 
     /// Whether code is a stub of a known kind, or the write barrier. Nothing of it is kept: the runtime adds stubs to its page.
-    pub(super) fn is_known_stub(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> bool {
-        let Ok(mapping) = process.find_mapping(address, time_ns) else { return false };
-        let page = read_page(&self.proc, process, mapping, address.0 / PAGE_BYTES);
+    pub(crate) fn is_known_stub(&mut self, search: &mut Search<'_>, address: RuntimeAddress) -> bool {
+        let process = search.process;
+        let Ok(mapping) = process.find_mapping(address, search.time_ns) else { return false };
+        let page = read_page(search.proc, process, mapping, address.0 / PAGE_BYTES);
         let is_stub = page.is_some_and(|(start, code)| {
             let position = address.0.checked_sub(start.0).and_then(|position| usize::try_from(position).ok());
             position.is_some_and(|position| stub_name(&code, position).is_some())
@@ -132,13 +131,10 @@ impl Symbolizer {
         if is_stub {
             return true;
         }
-        let memory = self.runtime_memory.entry(process.key).or_default();
-        memory.find_helpers(&mut Search { modules: &mut self.modules, proc: &self.proc, process, time_ns });
-        memory.write_barrier_at(address).is_some()
+        self.find_helpers(search);
+        self.write_barrier_at(address).is_some()
     }
-}
 
-impl RuntimeMemory {
     /// Discards the functions if they are those of a module that was closed and opened again, as `opened`.
     fn discard_closed_module(&mut self, opened: ModuleKey) {
         if !self.functions.is_empty() && !self.functions.keys().any(|(module, _)| *module == opened) {

@@ -47,11 +47,12 @@ pub(super) enum Location {
 }
 
 /// A search in the memory of a process.
-pub(super) struct Search<'a> {
-    pub(super) modules: &'a mut Modules,
-    pub(super) proc: &'a ProcFs,
-    pub(super) process: &'a Process,
-    pub(super) time_ns: u64,
+pub(crate) struct Search<'a> {
+    pub(crate) modules: &'a mut Modules,
+    pub(crate) proc: &'a ProcFs,
+    pub(crate) process: &'a Process,
+    /// `CLOCK_MONOTONIC`.
+    pub(crate) time_ns: u64,
 }
 
 impl Search<'_> {

@@ -8,7 +8,7 @@ use profiler_elf_symbols::test_file::{TestFile, function};
 use profiler_processes::{ProcessFilter, ProcessTable, root_directory::RootDirectory};
 
 use super::*;
-use crate::{CodeKey, NativeOptions, debug_file::DebugDirectories};
+use crate::{CodeKey, NativeOptions, Symbolizer, debug_file::DebugDirectories};
 
 /// A symbolizer and two processes in containers that map a file with this export, and with symbols, so that the
 /// containers share it.

@@ -3,23 +3,16 @@
 mod runtime_detection;
 
 use std::{
-    collections::HashSet,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use profiler_processes::{Backing, Process, ProcessTable};
 use profiler_profile::{LanguageRuntime, Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
-use crate::{
-    CodeKey, ModuleKey, RuntimeRequests, Symbolizer, diagnostics,
-    jit::{JitBudgets, JitNames, language_of, runtime_process},
-    modules::ModuleFormat,
-    native::NativeModule,
-};
+use crate::{diagnostics, native::NativeModule};
 
 /// Time limit of a request to a runtime's diagnostics socket.
 const CONNECT_TIME_LIMIT: Duration = Duration::from_millis(500);
@@ -80,58 +73,8 @@ pub struct NativeFile {
     pub is_runtime: bool,
 }
 
-impl Symbolizer {
-    /// Detects the runtime of a process and the symbol sources of all its executable mappings.
-    pub fn symbol_sources(&mut self, processes: &ProcessTable, process: &Process) -> ProcessSymbolSources {
-        let mut sources = ProcessSymbolSources::default();
-        let mut seen = HashSet::new();
-        for mapping in process.mappings() {
-            match &mapping.backing {
-                Backing::Jit | Backing::DotnetJit => sources.jit_mappings += 1,
-                Backing::File { path, .. } => {
-                    match self.modules.code_at(process, mapping, mapping.middle()) {
-                        CodeKey::Module(key, _) if seen.insert(key) => {
-                            self.add_module(key, process, &mut sources);
-                        }
-                        CodeKey::Unopened(.., reason) => sources.unopened.push((Arc::clone(path), reason)),
-                        _ => {}
-                    }
-                }
-                Backing::Vdso | Backing::Special(_) => {}
-            }
-        }
-        sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
-        sources.has_method_memory = self.has_method_memory(process);
-        sources.jit_file = self.jit_file(process).or_else(|| self.inherited_jit_file(processes, process));
-        sources.language = language_of(process);
-        sources
-    }
-
-    fn add_module(&mut self, key: ModuleKey, process: &Process, sources: &mut ProcessSymbolSources) {
-        let debug_files = self.debug_files(process);
-        let Some((path, format)) = self.modules.path_and_format(key) else { return };
-        match format {
-            ModuleFormat::Native(module, bundled_assemblies) => {
-                let runtime = detect_runtime(module, &path, bundled_assemblies);
-                let source = module.best_source(&debug_files);
-                sources.native.push(NativeFile { path, source, is_runtime: runtime.is_some() });
-                sources.runtime = sources.runtime.take().or(runtime);
-            }
-            ModuleFormat::ReadyToRun { is_composite } => {
-                sources.images.count += 1;
-                sources.images.composite += usize::from(is_composite);
-            }
-        }
-    }
-
-    /// The path of the perf map or jitdump of a process.
-    fn jit_file(&self, process: &Process) -> Option<PathBuf> {
-        let budgets = JitBudgets { events: self.event_budget.clone(), files: Arc::default() };
-        JitNames::new(process, &self.proc, budgets, RuntimeRequests::NOTHING).find_file(process)
-    }
-}
-
-fn detect_runtime(
+/// The runtime in a file.
+pub(crate) fn detect_runtime(
     module: &NativeModule,
     path: &Arc<str>,
     bundled_assemblies: Option<(usize, usize)>,
@@ -142,6 +85,6 @@ fn detect_runtime(
 }
 
 /// Checks that the diagnostics socket of a runtime responds; `None` when there is no socket.
-fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
+pub(crate) fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
     diagnostics::probe(process, Instant::now() + CONNECT_TIME_LIMIT)
 }

@@ -1,4 +1,4 @@
-//! The part of [`Symbolizer`] that polls and looks up the JIT code of all processes.
+//! Polls and looks up the JIT code of all processes.
 
 use std::{
     collections::HashSet,
@@ -10,13 +10,14 @@ use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
 use profiler_profile::Reason;
 
-use super::{
-    JitBudgets, JitNames,
-    tenant_limits::{self, MAX_JIT_BYTES},
-};
+use super::Symbolizer;
 use crate::{
-    CodeKey, JitFunctionFrames, ManagedFunctionFrames, Symbolizer,
+    CodeKey, JitFunctionFrames, ManagedFunctionFrames,
     diagnostics::{ReportScope, RuntimeNames},
+    jit::{
+        JitBudgets, JitNames,
+        tenant_limits::{self, MAX_JIT_BYTES},
+    },
     modules::tenants::tenant_of,
     symbol::Symbolized,
 };
@@ -90,12 +91,20 @@ impl Symbolizer {
 
     /// Whether the code has the same name after [`receive_all_methods`](Self::receive_all_methods).
     pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> bool {
-        let CodeKey::Jit(_, address, _) = code else {
-            return !self.is_compiler(code) || self.jit_names(process).has_all_compilations_at(time_ns);
+        let address = match code {
+            // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
+            CodeKey::Jit(..) if self.requests_perf_maps() || self.proc.records_capture() => return false,
+            CodeKey::Jit(_, address, _) => Some(address),
+            // The name of what it compiles.
+            _ if self.is_compiler(code) => None,
+            _ => return true,
         };
-        // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
-        let awaits_all = self.requests_perf_maps() || self.proc.records_capture();
-        !awaits_all && self.jit_names(process).is_final(address, time_ns)
+        let listening = self.jit_names(process).runtime.as_mut().filter(|runtime| runtime.is_listening());
+        // What no listener reports any more stays as it is.
+        listening.is_none_or(|runtime| match address {
+            Some(address) => runtime.methods.is_final(address.0, time_ns),
+            None => runtime.methods.completeness.is_complete_at(time_ns),
+        })
     }
 
     /// Requests the methods up to now from the runtimes of these processes. `is_last` stops their listeners afterwards.
@@ -131,7 +140,7 @@ impl Symbolizer {
     pub fn malformed_jit_entries(&self) -> u64 {
         let all = self.jit.values().chain(self.jit_of_ancestors.values());
         let names = all.map(JitNames::malformed_entries).sum::<u64>();
-        names + self.lost_runtime_events().malformed
+        names + self.events.lost().malformed
     }
 
     /// Events that the runtimes of the targets dropped because their buffers were full, and those that were dropped here
@@ -139,7 +148,7 @@ impl Symbolizer {
     pub fn dropped_runtime_events(&self) -> u64 {
         let runtimes = self.jit.values().filter_map(|names| names.runtime.as_ref());
         let methods = runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum::<u64>();
-        methods + self.lost_runtime_events().dropped
+        methods + self.events.lost().dropped
     }
 
     /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded.
@@ -173,7 +182,7 @@ impl Symbolizer {
     }
 
     /// Looks up JIT code. What belongs to no method of a .NET runtime can be a stub.
-    pub(crate) fn symbolize_jit(
+    pub(super) fn symbolize_jit(
         &mut self,
         process: &Process,
         address: RuntimeAddress,
@@ -192,7 +201,7 @@ impl Symbolizer {
     }
 
     /// The JIT code of a process.
-    pub(crate) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
+    pub(super) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
         self.jit.entry(process.key).or_insert_with(|| {
             let tenant = tenant_of(process);
             let files = self.modules.budget_of(tenant).part();
@@ -219,7 +228,7 @@ impl Drop for Symbolizer {
     /// Stops the sessions of all runtimes at the same time.
     fn drop(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        self.begin_stop_of_event_listeners(deadline);
+        self.events.begin_stop(deadline);
         self.runtimes_mut().for_each(|runtime| runtime.begin_stop(deadline));
     }
 }

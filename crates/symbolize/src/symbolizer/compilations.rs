@@ -1,8 +1,9 @@
-//! The part of [`Symbolizer`] that names the method which the JIT of a .NET runtime compiles.
+//! Names the method that the JIT of a .NET runtime compiles.
 
-use profiler_processes::{ProcFs, Process};
+use profiler_processes::Process;
 
-use crate::{CodeKey, Symbolizer};
+use super::Symbolizer;
+use crate::{CodeKey, thread_ids::thread_in_namespace};
 
 impl Symbolizer {
     /// Whether the code belongs to the JIT compiler of a .NET runtime, and compiled methods are requested. The method that
@@ -42,47 +43,17 @@ impl Symbolizer {
         Some(self.style.apply(&name, None))
     }
 
-    pub(crate) fn is_compiler(&mut self, code: CodeKey) -> bool {
+    pub(super) fn is_compiler(&mut self, code: CodeKey) -> bool {
         let CodeKey::Module(module, _) = code else { return false };
         self.runtime_requests.compilations && self.modules.is_jit_compiler(module)
     }
 
     /// Whether it is JIT or precompiled code.
-    pub(crate) fn is_managed(&self, code: CodeKey) -> bool {
+    pub(super) fn is_managed(&self, code: CodeKey) -> bool {
         match code {
             CodeKey::Jit(..) => true,
             CodeKey::Module(module, _) => self.modules.is_precompiled(module),
             _ => false,
-        }
-    }
-}
-
-/// The id of a thread in the innermost pid namespace of its process. `None` is a thread of a container that has ended.
-fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: u32) -> Option<u32> {
-    let status = &process.identity.as_ref()?.status;
-    if status.innermost_pid == process.pid {
-        return Some(tid);
-    }
-    let text = proc.read(process.pid, &format!("task/{tid}/status")).ok()?;
-    innermost_tid(&String::from_utf8_lossy(&text))
-}
-
-/// The last number of `NSpid` (proc_pid_status(5)).
-pub(crate) fn innermost_tid(status: &str) -> Option<u32> {
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    ids.split_ascii_whitespace().next_back()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_innermost_id_of_a_thread_is_the_last_one() {
-        assert_eq!(innermost_tid("Name:\tx\nPid:\t9\nNSpid:\t4242\t17\t3\n"), Some(3));
-        assert_eq!(innermost_tid("NSpid:\t4242\n"), Some(4242));
-        for text in ["", "NSpid:\n", "NSpid:\tx\n"] {
-            assert_eq!(innermost_tid(text), None, "{text}");
         }
     }
 }

@@ -1,15 +1,10 @@
-//! Finds the functions of a .NET runtime that managed code calls, by the call instructions in the memory of the process.
-//!
-//! A function that ends with a jump to another one has left the stack: the caller of the second function is then the code
-//! that called the first one. The call instruction in front of the return address leads to the first one.
+//! Follows the call instructions of managed code in the memory of the process to functions of its .NET runtime.
 
 use profiler_addresses::RuntimeAddress;
 use profiler_dotnet_symbols::calls::{Destination, call_destination, jump_destination};
-use profiler_processes::Process;
-use profiler_profile::SymbolSource;
 
-use super::{Location, PRESTUB, RuntimeMemory, Search};
-use crate::{CodeKey, Symbolizer, symbol::Symbolized};
+use super::{Location, RuntimeMemory, Search};
+use crate::CodeKey;
 
 /// Calls whose destination is read, for each process. A program that spends its time in reflection has 30.
 const MAX_CALLS: usize = 2048;
@@ -17,74 +12,9 @@ const MAX_CALLS: usize = 2048;
 /// Pointers and stubs between a call and a function. Runtimes have a pointer, a precode with its pointer, and a jump stub.
 const MAX_STEPS: usize = 6;
 
-/// The names of functions that end with a jump to whichever function managed code called.
-const BINDERS: [&str; 2] = [PRESTUB, "READYTORUN_HELPER_DelayLoad_"];
-
-/// The functions with which code of a method requests that the rest of the method runs in other code (on-stack replacement): by the
-/// names of helpers, and by those in symbol tables.
-const PATCHPOINTS: [&str; 4] = [
-    "CORINFO_HELP_PATCHPOINT",
-    "CORINFO_HELP_PARTIAL_COMPILATION_PATCHPOINT",
-    "JIT_Patchpoint",
-    "JIT_PartialCompilationPatchpoint",
-];
-
-impl Symbolizer {
-    /// The function of a .NET runtime that managed code called, if it has a name in the call tables or the helper cells.
-    ///
-    /// `call_site` is the address of the last byte of the call instruction ([`RuntimeAddress::call_site`]), and `caller` the
-    /// code there. If other code of the runtime returns to this caller, the function has ended with a jump to that code.
-    pub fn called_function(
-        &mut self,
-        process: &Process,
-        caller: CodeKey,
-        call_site: RuntimeAddress,
-        time_ns: u64,
-    ) -> Option<CodeKey> {
-        let (code, found) = self.named_called_function(process, caller, call_site, time_ns)?;
-        let is_of_runtime =
-            matches!(found.source, SymbolSource::RuntimeCallTable | SymbolSource::RuntimeHelper);
-        let is_binder = |name: &str| BINDERS.iter().any(|binder| name.starts_with(binder));
-        let is_known = is_of_runtime && !found.functions.iter().any(|function| is_binder(&function.name));
-        is_known.then_some(code)
-    }
-
-    /// Whether a call of managed code requests the replacement of this code while it runs.
-    pub(crate) fn calls_patchpoint(
-        &mut self,
-        process: &Process,
-        caller: CodeKey,
-        call_site: RuntimeAddress,
-        time_ns: u64,
-    ) -> bool {
-        let found = self.named_called_function(process, caller, call_site, time_ns);
-        let is_patchpoint = |name: &str| PATCHPOINTS.iter().any(|patchpoint| name.starts_with(patchpoint));
-        found.is_some_and(|(_, found)| found.functions.iter().any(|function| is_patchpoint(&function.name)))
-    }
-
-    /// The function of a .NET runtime that managed code called, with its name.
-    fn named_called_function(
-        &mut self,
-        process: &Process,
-        caller: CodeKey,
-        call_site: RuntimeAddress,
-        time_ns: u64,
-    ) -> Option<(CodeKey, Symbolized)> {
-        if !cfg!(target_arch = "x86_64") || !self.is_managed(caller) {
-            return None;
-        }
-        let memory = self.runtime_memory.entry(process.key).or_default();
-        let mut search = Search { modules: &mut self.modules, proc: &self.proc, process, time_ns };
-        let start = memory.called_function(&mut search, caller, call_site)?;
-        let code = self.code_at(process, start, time_ns);
-        let CodeKey::Runtime(_, module, address) = code else { return None };
-        Some((code, self.look_up_in_runtime(process, module, address, time_ns).names.ok()?))
-    }
-}
-
 impl RuntimeMemory {
     /// The start of the native function to which a call leads. Each call is read once.
-    fn called_function(
+    pub(crate) fn called_function(
         &mut self,
         search: &mut Search<'_>,
         caller: CodeKey,
