@@ -1,11 +1,9 @@
 // Tests the noise of a difference as the page computes it, with the numbers of the tests in `difference/change.rs`.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const source = readFileSync(new URL("../../crates/profile-formats/src/html/page/change.js", import.meta.url), "utf8");
-const { computeChange, formatChange } = new Function(`${source}; return { computeChange, formatChange };`)();
+import { computeChange, formatChange } from "../../crates/profile-formats/src/html/page/change.js";
 
 const changeOf = (counts, totals) => computeChange(counts, totals, totals);
 

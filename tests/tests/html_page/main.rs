@@ -1,4 +1,4 @@
-//! Tests the interactive page in a real browser with the scripts in `tests/page`.
+//! Tests the interactive page in a real browser with the scripts in `tests/page`, and checks the types of its own script.
 
 mod profiles;
 mod runtime_events;
@@ -136,6 +136,20 @@ fn browse(scripts: &[&str], pages: &Path) {
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[test]
+fn the_modules_of_the_page_have_no_type_error() {
+    let compiler = profiler_tests::file("../target/readers/node_modules/typescript/bin/tsc");
+    if !compiler.exists() {
+        return profiler_tests::skip_unless_required(&format!(
+            "{} is missing: cargo xtask setup",
+            compiler.display()
+        ));
+    }
+    let project = profiler_tests::file("../crates/profile-formats/src/html/page/jsconfig.json");
+    let run = run_command(Command::new("node").arg(compiler).arg("--project").arg(project));
+    assert_eq!(run.code(), 0, "{}", run.stdout);
 }
 
 mod measured {

@@ -1,4 +1,4 @@
-//! Installs what reads the formats of other tools: these tools themselves, into a folder of the project.
+//! Installs what reads the formats of other tools and the modules of the page, into a folder of the project.
 
 use std::{
     fs,
@@ -14,13 +14,14 @@ use super::{
 };
 use crate::{project, shell};
 
-/// The decoder of pprof's messages, speedscope with its schema, what checks a document by a schema, and the Firefox
-/// Profiler for a terminal.
-const LIBRARIES: [(&str, &str); 4] = [
+/// The decoder of pprof's messages, speedscope with its schema, what checks a document by a schema, the Firefox Profiler
+/// for a terminal, and the compiler that checks the types of the page's script.
+const LIBRARIES: [(&str, &str); 5] = [
     ("pprof-format", "2.3.2"),
     ("speedscope", "1.25.0"),
     ("ajv", "8.20.0"),
     ("@firefox-devtools/profiler-cli", "0.10.0"),
+    ("typescript", "5.9.3"),
 ];
 
 /// A library for algebra that carries FlameGraph's scripts, to draw where its own programs spend time.

@@ -37,11 +37,12 @@ pub(super) fn places_without_files(files: &[String]) -> Vec<String> {
 
 /// The rules on a Rust file that ships; others have none.
 pub(super) fn check(path: &str, text: &str) -> Result<Vec<String>> {
-    let is_test = path.contains("/tests/")
+    let is_unshipped = path.contains("/tests/")
         || path.ends_with("tests.rs")
         || path.ends_with("comparison.rs")
-        || path.contains("/examples/");
-    if is_test || !SHIPPED.iter().any(|folder| path.starts_with(folder)) {
+        || path.contains("/examples/")
+        || path.ends_with("/build.rs");
+    if is_unshipped || !SHIPPED.iter().any(|folder| path.starts_with(folder)) {
         return Ok(Vec::new());
     }
     let tokens = rust_code::tokens(text)?;

@@ -30,46 +30,8 @@ const PAGE: &str = include_str!("page/page.html");
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// The script: the files share one scope, and the last one starts the page.
-const SCRIPT: &str = concat!(
-    "\"use strict\";\n",
-    include_str!("page/columns.js"),
-    include_str!("page/document.js"),
-    include_str!("page/call_tree.js"),
-    include_str!("page/hot_functions.js"),
-    include_str!("page/names.js"),
-    include_str!("page/search.js"),
-    include_str!("page/colours.js"),
-    include_str!("page/elements.js"),
-    include_str!("page/change.js"),
-    include_str!("page/state_colours.js"),
-    include_str!("page/shares.js"),
-    include_str!("page/comparison.js"),
-    include_str!("page/tree_items.js"),
-    include_str!("page/flame.js"),
-    include_str!("page/heat_map.js"),
-    include_str!("page/states.js"),
-    include_str!("page/runtime_events.js"),
-    include_str!("page/bands.js"),
-    include_str!("page/lanes.js"),
-    include_str!("page/marks.js"),
-    include_str!("page/wakers.js"),
-    include_str!("page/incident.js"),
-    include_str!("page/function_table.js"),
-    include_str!("page/details.js"),
-    include_str!("page/stack_list.js"),
-    include_str!("page/event_table.js"),
-    include_str!("page/event_view.js"),
-    include_str!("page/breadcrumbs.js"),
-    include_str!("page/wake_tables.js"),
-    include_str!("page/sandwich.js"),
-    include_str!("page/incident_view.js"),
-    include_str!("page/measured.js"),
-    include_str!("page/findings.js"),
-    include_str!("page/keys.js"),
-    include_str!("page/app.js"),
-    include_str!("page/start.js"),
-);
+/// The modules below `page`, which the build joins to one.
+const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
 
 /// Writes the page of a profile.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {

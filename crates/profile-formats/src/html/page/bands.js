@@ -1,5 +1,11 @@
 // Bands: garbage collections and suspensions, drawn over everything at their time.
 
+import { formatCssColour } from "./colours.js";
+import { BANDS, listEventsOfKind } from "./runtime_events.js";
+
+/** @import { ThemeColours } from "./colours.js" */
+/** @import { RuntimeEvents } from "./runtime_events.js" */
+
 /**
  * The parts of a band's colour in a pixel that it touches, and in one that it covers. Suspensions stop all threads;
  * collections can take long beside them.
@@ -15,7 +21,7 @@ const BAND_PARTS = { collection: [0.12, 0.3], suspension: [0.25, 0.6] };
  */
 
 /** The bands of a profile, by process. */
-class Bands {
+export class Bands {
   constructor(/** @type {RuntimeEvents} */ events, /** @type {ThemeColours} */ colours) {
     this.events = events;
     this.colours = colours;

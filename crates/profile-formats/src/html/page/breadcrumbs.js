@@ -1,5 +1,11 @@
 // Shows the path from the root to the zoomed box as buttons that zoom to its boxes.
 
+import { createElement, createNameElement } from "./elements.js";
+import { listAncestors } from "./tree_items.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { NameShortener } from "./names.js" */
+
 /** The numbers of steps at the start and at the end of a long path that are shown. */
 const SHOWN_STEPS = { first: 1, last: 3 };
 
@@ -10,7 +16,7 @@ const SHOWN_STEPS = { first: 1, last: 3 };
  * @param {NameShortener} names
  * @param {(node: number) => void} onZoom
  */
-function showBreadcrumbs(holder, tree, zoomed, names, onZoom) {
+export function showBreadcrumbs(holder, tree, zoomed, names, onZoom) {
   const path = [...listAncestors(tree, zoomed), zoomed];
   const { first, last } = SHOWN_STEPS;
   const hidden = path.slice(first, -last);
@@ -29,4 +35,4 @@ function showBreadcrumbs(holder, tree, zoomed, names, onZoom) {
 }
 
 /** The maximum number of characters of a step's name. */
-const MAX_STEP_LENGTH = 24;
+export const MAX_STEP_LENGTH = 24;

@@ -1,5 +1,10 @@
 // Builds call trees with sample counts: of all stacks, and of the callers and callees of a function.
 
+import { listChildren } from "./tree_items.js";
+
+/** @import { Functions, Profile, Timeline } from "./document.js" */
+/** @import { Selection } from "./states.js" */
+
 /**
  * Sample counts of one profile, by node or by function.
  * @typedef {object} SampleCounts
@@ -30,9 +35,9 @@
 /**
  * Nodes in any order in which a parent precedes its children.
  * @typedef {object} NodeColumns
- * @property {ArrayLike<number>} parent
- * @property {ArrayLike<number>} function
- * @property {ArrayLike<number>[]} counts samples that end at each node, in each profile, then in each of `states`
+ * @property {Int32Array} parent
+ * @property {Int32Array} function
+ * @property {Float64Array[]} counts samples that end at each node, in each profile, then in each of `states`
  * @property {number[]} states the states that are counted separately
  */
 
@@ -60,7 +65,7 @@ const ORDERS = {
  * @param {number[]} sampleWeights the weight of a sample of each profile
  * @returns {CallTree}
  */
-function buildCallTree(nodes, functions, order, sampleWeights) {
+export function buildCallTree(nodes, functions, order, sampleWeights) {
   const totals = nodes.counts.map((column) => computeTotals(nodes.parent, column));
   const sideCount = totals.length - nodes.states.length;
   const { sizes, firstChild, nextSibling } = linkNodes(nodes.parent, totals.slice(0, sideCount));
@@ -126,8 +131,9 @@ function computeDepths(/** @type {Int32Array} */ parents) {
  * @param {Int32Array} places
  * @returns {Column}
  */
-function gatherEntries(column, places) {
-  const found = new column.constructor(places.length);
+export function gatherEntries(column, places) {
+  const Type = /** @type {{new (length: number): Column}} */ (column.constructor);
+  const found = new Type(places.length);
   for (let at = 0; at < places.length; at += 1) found[at] = column[places[at]];
   return found;
 }
@@ -181,7 +187,7 @@ function computeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {Array
  * @param {Int32Array} roots the root function of each thread, or -1
  * @returns {NodeColumns}
  */
-function collectSelectedStacks({ tree, timelines, functions }, selection, roots) {
+export function collectSelectedStacks({ tree, timelines, functions }, selection, roots) {
   const nodes = new NodeColumnsBuilder(timelines.length, selection.separateStates, tree.parent.length + 1);
   nodes.add(-1, functions.root);
   const copier = new StackCopier(tree, nodes);
@@ -252,8 +258,12 @@ function groupEntriesByRoot(timeline, selection, roots) {
   const next = starts.slice();
   const sorted = new Uint32Array(entries.length);
   for (const entry of entries) sorted[next[groupOf[timeline.thread[entry]]]++] = entry;
-  const found = Array.from(groups, ([root, group]) => [root, sorted.subarray(starts[group], starts[group + 1])]);
-  return new Map(found.filter(([, entries]) => entries.length > 0));
+  /** @type {Map<number, Uint32Array>} */
+  const found = new Map();
+  for (const [root, group] of groups) {
+    if (starts[group] < starts[group + 1]) found.set(root, sorted.subarray(starts[group], starts[group + 1]));
+  }
+  return found;
 }
 
 /** @returns {Uint32Array} the entries of the selected spans and states */
@@ -371,7 +381,7 @@ function listCountColumns(/** @type {CallTree} */ { sides, states }, /** @type {
  * Merges the subtrees of a function's outermost calls into one tree of callees.
  * @returns {NodeColumns}
  */
-function mergeCallees(/** @type {CallTree} */ tree, functionIndex, functionCount) {
+export function mergeCallees(/** @type {CallTree} */ tree, functionIndex, functionCount) {
   const merged = new TreeMerger(functionIndex, functionCount, tree);
   const selves = listCountColumns(tree, "self");
   forEachOutermostCall(tree, functionIndex, (top) => {
@@ -389,7 +399,7 @@ function mergeCallees(/** @type {CallTree} */ tree, functionIndex, functionCount
  * Merges the paths from a function's outermost calls to the root into one tree of callers.
  * @returns {NodeColumns}
  */
-function mergeCallers(/** @type {CallTree} */ tree, functionIndex, functionCount) {
+export function mergeCallers(/** @type {CallTree} */ tree, functionIndex, functionCount) {
   const merged = new TreeMerger(functionIndex, functionCount, tree);
   const totals = listCountColumns(tree, "total");
   forEachOutermostCall(tree, functionIndex, (top) => {
@@ -403,7 +413,7 @@ function mergeCallers(/** @type {CallTree} */ tree, functionIndex, functionCount
 }
 
 /** Follows a path of functions from the root to the last node that the tree contains. */
-function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
+export function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
   let node = 0;
   for (const functionIndex of path.slice(1)) {
     const below = [...listChildren(tree, node)].find((child) => tree.function[child] === functionIndex);
@@ -414,13 +424,13 @@ function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) 
 }
 
 /** Finds the node itself or its nearest ancestor that has a width. */
-function findVisibleAncestor(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+export function findVisibleAncestor(/** @type {CallTree} */ tree, /** @type {number} */ node) {
   let visible = node;
   while (visible > 0 && tree.weight[visible] === 0) visible = tree.parent[visible];
   return visible;
 }
 
 /** Returns the samples of a subtree in each profile. */
-function getTotals(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+export function getTotals(/** @type {CallTree} */ tree, /** @type {number} */ node) {
   return tree.sides.map(({ total }) => total[node]);
 }

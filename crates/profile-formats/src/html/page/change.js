@@ -20,7 +20,7 @@ const Z_95 = 1.96;
  * @param {number[]} samples the effective numbers of samples before and after: those of waits are not their lengths
  * @returns {Change}
  */
-function computeChange(counts, totals, samples) {
+export function computeChange(counts, totals, samples) {
   const before = (100 * counts[0]) / Math.max(totals[0], 1);
   const after = (100 * counts[1]) / Math.max(totals[1], 1);
   const [one, other] = counts.map(
@@ -32,30 +32,30 @@ function computeChange(counts, totals, samples) {
 }
 
 /** Returns the direction of a change: "more", "less", or "noise" if the change is not significant. */
-function classifyChange(/** @type {Change} */ { points, isBeyondNoise }) {
+export function classifyChange(/** @type {Change} */ { points, isBeyondNoise }) {
   if (!isBeyondNoise) return "noise";
   return points > 0 ? "more" : "less";
 }
 
 /** Shown before a number or a name, so that directions differ without colours. */
-const DIRECTION_MARKS = { more: "▲", less: "▼", noise: "≈" };
+export const DIRECTION_MARKS = { more: "▲", less: "▼", noise: "≈" };
 
-const DIRECTION_TEXTS = { more: "more than noise", less: "more than noise", noise: "within noise" };
+export const DIRECTION_TEXTS = { more: "more than noise", less: "more than noise", noise: "within noise" };
 
 /** Formats percentage points as `+1.20`, with U+2212 as minus sign. */
-function formatPoints(/** @type {number} */ points) {
+export function formatPoints(/** @type {number} */ points) {
   const text = points.toFixed(2);
   if (Number(text) === 0) return "0.00";
   return text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`;
 }
 
 /** Formats a change as `▲ +1.20 ±0.40`. */
-function formatChange(/** @type {Change} */ change) {
+export function formatChange(/** @type {Change} */ change) {
   return `${DIRECTION_MARKS[classifyChange(change)]} ${formatPoints(change.points)} ±${change.noise.toFixed(2)}`;
 }
 
 /** Names the only side that has samples, or returns "". */
-function describeOnlySide(/** @type {number[]} */ [before, after]) {
+export function describeOnlySide(/** @type {number[]} */ [before, after]) {
   if (before === 0 && after > 0) return "only after";
   return before > 0 && after === 0 ? "only before" : "";
 }

@@ -1,7 +1,13 @@
 // Computes the colours of boxes from the colours of the style sheet.
 
+import { classifyChange } from "./change.js";
+import { BANDS, MARKS } from "./runtime_events.js";
+
+/** @import { Change } from "./change.js" */
+/** @import { Functions } from "./document.js" */
+
 /** The labels of the kinds of code, in the order of the legend. */
-const KINDS = {
+export const KINDS = {
   jit: "JIT",
   precompiled: "managed, precompiled",
   native: "native",
@@ -14,7 +20,7 @@ const KINDS = {
 const FADED_PART = 0.72;
 
 /** The colours of the theme that are drawn on canvases. */
-class ThemeColours {
+export class ThemeColours {
   constructor(/** @type {string[]} */ stateNames) {
     this.stateNames = stateNames;
   }
@@ -39,7 +45,7 @@ class ThemeColours {
 const SHADES = [0, 0.12, 0.24];
 
 /** Colours boxes by kind of code, in several shades so that adjacent boxes differ. */
-class KindColours {
+export class KindColours {
   constructor(/** @type {Functions} */ functions) {
     this.functions = functions;
     this.shadeOf = Uint8Array.from(functions.name, (name) => {
@@ -70,7 +76,7 @@ const MIN_CHANGE_PART = 0.3;
 const CHANGE_STEPS = 8;
 
 /** Colours boxes by change: neutral within noise, else stronger the larger the added or removed part is. */
-class ChangeColours {
+export class ChangeColours {
   readStyleColours(/** @type {number[]} */ background) {
     const same = readStyleColour("--noise");
     const steps = (/** @type {string} */ name) => {
@@ -99,12 +105,12 @@ class ChangeColours {
  */
 
 /** @returns {Shade} */
-function createShade(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
+export function createShade(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
   return { plain: formatCssColour(colour), faded: formatCssColour(blend(colour, background, FADED_PART)) };
 }
 
 /** Reads a colour of the style sheet as red, green and blue. */
-function readStyleColour(/** @type {string} */ name) {
+export function readStyleColour(/** @type {string} */ name) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
   document.body.append(probe);
@@ -113,10 +119,10 @@ function readStyleColour(/** @type {string} */ name) {
   return numbers.slice(0, 3).map(Number);
 }
 
-function blend(from, to, part) {
+export function blend(from, to, part) {
   return from.map((value, index) => Math.round(value + (to[index] - value) * part));
 }
 
-function formatCssColour(/** @type {number[]} */ colour) {
+export function formatCssColour(/** @type {number[]} */ colour) {
   return `rgb(${colour.join(" ")})`;
 }

@@ -16,7 +16,7 @@ for (let digit = 0; digit < 64; digit += 1) {
  * @param {string} text
  * @param {{new (length: number): Column}} Type
  */
-function readColumn(text, Type) {
+export function readColumn(text, Type) {
   const column = new Type(countNumbers(text));
   let entry = 0;
   let number = 0;
@@ -37,7 +37,7 @@ function readColumn(text, Type) {
 }
 
 /** Decodes signed numbers of at most 31 bits, whose lowest bit is the sign. */
-function readSignedColumn(/** @type {string} */ text) {
+export function readSignedColumn(/** @type {string} */ text) {
   const bits = readColumn(text, Uint32Array);
   const numbers = new Int32Array(bits.buffer);
   for (let entry = 0; entry < bits.length; entry += 1) numbers[entry] = (bits[entry] >>> 1) ^ -(bits[entry] & 1);

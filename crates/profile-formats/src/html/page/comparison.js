@@ -1,5 +1,26 @@
 // Presents the difference of two profiles: shares before and after, and boxes coloured by change.
 
+import {
+  classifyChange,
+  computeChange,
+  describeOnlySide,
+  DIRECTION_MARKS,
+  DIRECTION_TEXTS,
+  formatChange,
+  formatPoints,
+} from "./change.js";
+import { ChangeColours, KINDS } from "./colours.js";
+import { joinWithSeparators } from "./details.js";
+import { createElement, formatValue } from "./elements.js";
+
+/** @import { CallTree, SampleCounts } from "./call_tree.js" */
+/** @import { Change } from "./change.js" */
+/** @import { Box } from "./details.js" */
+/** @import { Functions } from "./document.js" */
+/** @import { BoxPlace } from "./flame.js" */
+/** @import { NameShortener } from "./names.js" */
+/** @import { Column } from "./shares.js" */
+
 /** The weight of a sample of each profile. With `both`, equal shares of either profile have equal widths. */
 const SAMPLE_WEIGHTS = {
   both: ([before, after]) => [0.5 / Math.max(before, 1), 0.5 / Math.max(after, 1)],
@@ -7,7 +28,7 @@ const SAMPLE_WEIGHTS = {
   after: () => [0, 1],
 };
 
-class DifferencePresenter {
+export class DifferencePresenter {
   /**
    * @param {Functions} functions
    * @param {NameShortener} names
@@ -151,11 +172,11 @@ function describeChange(/** @type {Change} */ change) {
   return `${shares}, ${formatChange(change)} points: ${DIRECTION_TEXTS[classifyChange(change)]}`;
 }
 
-function createPercentCell(/** @type {number} */ percent) {
+export function createPercentCell(/** @type {number} */ percent) {
   return createElement("td", { class: "number" }, createElement("span", { class: "share" }, `${percent.toFixed(2)} %`));
 }
 
-function createChangeCell(/** @type {Change} */ change) {
+export function createChangeCell(/** @type {Change} */ change) {
   const direction = classifyChange(change);
   const noise = createElement("span", { class: "count" }, `±${change.noise.toFixed(2)}`);
   const points = createElement(

@@ -1,5 +1,11 @@
 // Shows the details of a box: samples, kind of code, module, source line, and the source of its symbol.
 
+import { KINDS } from "./colours.js";
+import { createElement, createNameElement } from "./elements.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { Presenter } from "./shares.js" */
+
 /**
  * @typedef {object} Box
  * @property {CallTree} tree
@@ -8,7 +14,7 @@
  * @property {number[]} totals the samples of the whole graph in each profile
  */
 
-function showDetails(
+export function showDetails(
   /** @type {HTMLElement} */ holder,
   /** @type {Presenter} */ presenter,
   /** @type {Box | null} */ box,
@@ -34,6 +40,6 @@ function showDetails(
   );
 }
 
-function joinWithSeparators(/** @type {(Node | string)[]} */ parts) {
+export function joinWithSeparators(/** @type {(Node | string)[]} */ parts) {
   return parts.flatMap((part, index) => (index === 0 ? [part] : [" · ", part]));
 }

@@ -1,5 +1,13 @@
 // Decodes the profile: deflated JSON becomes typed arrays of functions, call tree and timeline.
 
+import { readColumn, readSignedColumn } from "./columns.js";
+import { readLanes } from "./lanes.js";
+import { readRuntimeEvents } from "./runtime_events.js";
+
+/** @import { Lanes } from "./lanes.js" */
+/** @import { RuntimeEvents } from "./runtime_events.js" */
+/** @import { Threads } from "./stack_list.js" */
+
 /**
  * Columns of functions by index. The functions of the profile come first, then the roots, which are not code.
  * @typedef {object} Functions
@@ -57,7 +65,7 @@
  */
 
 /** @returns {Promise<Profile>} */
-async function readProfile(/** @type {string} */ base64) {
+export async function readProfile(/** @type {string} */ base64) {
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < bytes.length; at += 1) bytes[at] = binary.charCodeAt(at);

@@ -1,5 +1,9 @@
 // The table of runtime events, sorted by any column. Only the rows in view are in the document.
 
+import { createElement, createNameElement, formatDuration } from "./elements.js";
+
+/** @import { RuntimeEvents } from "./runtime_events.js" */
+
 const EVENT_ROW_PX = 22;
 
 /** The rows above and below the view, so that a small step shows no gap. */
@@ -14,7 +18,7 @@ const EXTRA_ROWS = 8;
  * @property {(a: number, b: number) => number} compare
  */
 
-class EventTable {
+export class EventTable {
   /**
    * @param {HTMLElement} holder
    * @param {{events: RuntimeEvents, onSelect: (event: number) => void}} options
@@ -32,7 +36,7 @@ class EventTable {
     this.headings = this.columns.map((column) => this.createHeading(column));
     this.body = createElement("tbody");
     const head = createElement("thead", {}, createElement("tr", {}, ...this.headings));
-    this.table = createElement("table", { class: "events" }, head, this.body);
+    this.table = /** @type {HTMLTableElement} */ (createElement("table", { class: "events" }, head, this.body));
     holder.append(this.table);
     holder.addEventListener("scroll", () => this.draw());
     holder.addEventListener("keydown", (event) => this.moveSelection(event));
@@ -128,6 +132,7 @@ class EventTable {
 /** @returns {EventColumn[]} */
 function createEventColumns(/** @type {RuntimeEvents} */ events) {
   const { start, duration, kind, kinds } = events;
+  /** @returns {EventColumn} */
   const textColumn = (key, label, text) => ({
     key,
     label,

@@ -1,13 +1,22 @@
 // The view of runtime events: a filter, the table, and the stack of the selected event.
 
-class EventView {
+import { announce, formatDuration, formatSeconds, getElement, NUMBER_FORMAT } from "./elements.js";
+import { EventTable } from "./event_table.js";
+import { listFunctionsTo } from "./lanes.js";
+import { findNearestStack, showStack } from "./stack_list.js";
+
+/** @import { Profile } from "./document.js" */
+/** @import { RuntimeEvents } from "./runtime_events.js" */
+/** @import { NearStack } from "./stack_list.js" */
+
+export class EventView {
   /**
    * @param {Profile} profile
-   * @param {{onZoom: (thread: number, path: number[]) => void, onAnnounce: (text: string) => void}} options
+   * @param {(thread: number, path: number[]) => void} onZoom shows a stack of a thread in the flame graph
    */
-  constructor(profile, options) {
+  constructor(profile, onZoom) {
     this.profile = profile;
-    this.options = options;
+    this.onZoom = onZoom;
     const events = profile.runtimeEvents;
     /** @type {string[]} the text of each row in lower case, by event */
     this.rowTexts = [];
@@ -60,14 +69,14 @@ class EventView {
     const path = listFunctionsTo(tree, node);
     const names = path.map((index) => functions.name[index]);
     const title = `${describeEvent(events, event)}: ${describeSource(own >= 0, near)}`;
-    const onZoom = near && (() => this.options.onZoom(near.thread, path));
+    const onZoom = near && (() => this.onZoom(near.thread, path));
     showStack(getElement("event-stack"), title, names, onZoom);
-    this.options.onAnnounce(`${title}${names.length > 0 ? `, in ${names.at(-1)}` : ""}`);
+    announce(`${title}${names.length > 0 ? `, in ${names.at(-1)}` : ""}`);
   }
 }
 
 /** Describes an event: kind, thread, time, length and fields. */
-function describeEvent(/** @type {RuntimeEvents} */ events, /** @type {number} */ event) {
+export function describeEvent(/** @type {RuntimeEvents} */ events, /** @type {number} */ event) {
   const { kinds, kind, start, duration } = events;
   const length = duration[event] > 0 ? ` for ${formatDuration(duration[event])}` : "";
   const fields = events.getFields(event);

@@ -1,6 +1,13 @@
 // Shows the findings of the profile above the graphs: what it shows, each with its remedy. A finding of one profile is a button
 // that selects its evidence: event, time, threads and search.
 
+import { createElement, createNameElement, getElement } from "./elements.js";
+import { SIDE_NAMES } from "./measured.js";
+
+/** @import { Measurement, Timeline } from "./document.js" */
+/** @import { SpanRange } from "./incident.js" */
+/** @import { Threads } from "./stack_list.js" */
+
 /**
  * What a finding states. A line without `selection` is text alone, as that of an incident.
  * @typedef {object} Finding
@@ -21,7 +28,7 @@
  * @property {string} [search] a part of names of functions
  */
 
-class FindingsView {
+export class FindingsView {
   /**
    * @param {Measurement[]} measurements
    * @param {(finding: Finding | null) => void} onSelect with null where the selected finding is chosen again
@@ -56,33 +63,8 @@ class FindingsView {
   }
 }
 
-/** Selects what shows a finding in all parts of the page; null selects everything. */
-function selectFinding(/** @type {App} */ app, /** @type {Finding | null} */ finding) {
-  const { profile, eventView } = app;
-  const { threads = [], search = "", runtime_events: kind } = finding?.selection ?? {};
-  const event = finding?.event ?? app.eventIndex;
-  app.threadMask = markThreads(profile.threads, threads);
-  app.range = finding && app.hasTime ? findSpans(finding.selection, profile.timelines[0]) : app.wholeRange;
-  getElement("all-threads").hidden = app.threadMask === null;
-  getElement("pattern").value = escapePattern(search);
-  getElement("event-filter").value = kind ?? "";
-  getElement("event").selectedIndex = event;
-  app.showEvent(event);
-  app.zoom(0);
-  app.showTab(kind && eventView ? "events" : "flame");
-  app.announce(finding ? `selected: ${app.selectedText}` : "everything is selected");
-}
-
-/** Shows all threads again, and keeps the rest of the selection. */
-function showAllThreads(/** @type {App} */ app) {
-  app.threadMask = null;
-  getElement("all-threads").hidden = true;
-  app.showEvent(app.eventIndex);
-  getElement("whole").focus();
-}
-
 /** The spans of a selection. @returns {SpanRange} */
-function findSpans(/** @type {FindingSelection} */ { begin_ns: beginNs, end_ns: endNs }, /** @type {Timeline} */ timeline) {
+export function findSpans(/** @type {FindingSelection} */ { begin_ns: beginNs, end_ns: endNs }, /** @type {Timeline} */ timeline) {
   const { spans, spanSeconds } = timeline;
   const clamp = (span) => Math.min(Math.max(span, 0), spans - 1);
   const from = clamp(Math.floor(beginNs / 1e9 / spanSeconds + 1e-6));
@@ -94,29 +76,8 @@ function findSpans(/** @type {FindingSelection} */ { begin_ns: beginNs, end_ns: 
  * @param {Threads} threads
  * @param {number[]} ids
  */
-function markThreads({ tid }, ids) {
+export function markThreads({ tid }, ids) {
   const wanted = new Set(ids);
   const mask = Uint8Array.from(tid, (id) => Number(wanted.has(id)));
   return mask.includes(1) ? mask : null;
-}
-
-/**
- * The samples of the marked threads.
- * @param {Timeline} timeline
- * @param {Uint8Array} mask
- * @returns {Timeline}
- */
-function keepThreads(timeline, mask) {
-  const start = new Uint32Array(timeline.start.length);
-  const kept = new Uint32Array(timeline.thread.length);
-  let size = 0;
-  for (let span = 0; span < timeline.spans; span += 1) {
-    for (let entry = timeline.start[span]; entry < timeline.start[span + 1]; entry += 1) {
-      if (mask[timeline.thread[entry]]) kept[size++] = entry;
-    }
-    start[span + 1] = size;
-  }
-  const gather = (column) => column.constructor.from(kept.subarray(0, size), (entry) => column[entry]);
-  const [thread, state, node, count] = ["thread", "state", "node", "count"].map((name) => gather(timeline[name]));
-  return { ...timeline, start, thread, state, node, count };
 }

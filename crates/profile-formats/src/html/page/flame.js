@@ -1,5 +1,13 @@
 // Draws a call tree as a flame graph on a canvas, with zoom, scrolling and keyboard navigation.
 
+import { createElement } from "./elements.js";
+import { listAncestors, listChildren, TreeItems } from "./tree_items.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { ThemeColours } from "./colours.js" */
+/** @import { SearchResult } from "./search.js" */
+/** @import { Presenter } from "./shares.js" */
+
 const ROW_PX = 18;
 
 /** The number of rows above the zoomed box that stay visible. */
@@ -26,7 +34,7 @@ const FONT = "12px ui-monospace, 'SFMono-Regular', Menlo, Consolas, 'DejaVu Sans
  * @property {(node: number) => void} onZoom
  */
 
-class FlameView {
+export class FlameView {
   /**
    * @param {HTMLElement} holder
    * @param {{label: string, colours: ThemeColours, presenter: Presenter} & FlameEvents} options

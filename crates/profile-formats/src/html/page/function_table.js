@@ -1,5 +1,10 @@
 // The function table: sorted by any column, filtered by the search. A row opens callers and callees.
 
+import { createElement, createNameElement, NUMBER_FORMAT } from "./elements.js";
+
+/** @import { SearchResult } from "./search.js" */
+/** @import { Column, FunctionSamples, Presenter } from "./shares.js" */
+
 /** The number of rows that are shown first, and that each "show more" adds. */
 const ROWS_PER_PAGE = 200;
 
@@ -7,7 +12,7 @@ const ROWS_PER_PAGE = 200;
 const SWATCH_PX = 30;
 const CHARACTER_PX = 7.3;
 
-class FunctionTable {
+export class FunctionTable {
   /**
    * @param {HTMLElement} table
    * @param {{presenter: Presenter, onSelectFunction: (functionIndex: number) => void,

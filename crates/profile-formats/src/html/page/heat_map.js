@@ -1,5 +1,15 @@
 // The heat map of samples over time. Each column shows consecutive spans from top to bottom; ranges can be selected.
 
+import { blend, createShade } from "./colours.js";
+import { createElement, formatSeconds, formatValueAndUnit } from "./elements.js";
+import { createSpanCounts } from "./spans.js";
+import { formatStateShares } from "./state_colours.js";
+
+/** @import { Bands } from "./bands.js" */
+/** @import { Shade, ThemeColours } from "./colours.js" */
+/** @import { Timeline } from "./document.js" */
+/** @import { SpanCounts } from "./spans.js" */
+
 /** The possible numbers of spans per column. The first that needs at most `MAX_COLUMNS` is used. */
 const SPANS_PER_COLUMN = [5, 10, 25, 50];
 const MAX_COLUMNS = 300;
@@ -15,7 +25,7 @@ const HEAT_SHADES = 64;
 
 const AXIS_STEPS_SECONDS = [0.1, 1, 10, 100, 1e3, 1e4, 1e5].flatMap((unit) => [unit, 2 * unit, 5 * unit]);
 
-class HeatMap {
+export class HeatMap {
   /**
    * @param {HTMLElement} holder
    * @param {{timeline: Timeline, colours: ThemeColours, bands: Bands | null, incidentSeconds: number | null, onSelect: (from: number, to: number) => void,
@@ -275,39 +285,4 @@ function fillColumnPart(context, /** @type {Shade} */ { plain, faded }, top, bot
 function createHeatShades(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
   const part = (shade) => 0.06 + (0.94 * shade) / (HEAT_SHADES - 1);
   return Array.from({ length: HEAT_SHADES }, (_, shade) => createShade(blend(background, colour, part(shade)), background));
-}
-
-/**
- * The values of each span.
- * @typedef {object} SpanCounts
- * @property {Float64Array} total
- * @property {Float64Array[]} byState those of each state that has values, by the state
- */
-
-/** @returns {SpanCounts} */
-function createSpanCounts(/** @type {number} */ spans, /** @type {Float64Array[]} */ byState) {
-  const total = new Float64Array(spans);
-  byState.forEach((column) => column.forEach((value, span) => (total[span] += value)));
-  return { total, byState };
-}
-
-/**
- * Counts the samples of each span by state, either all or those at marked nodes.
- * @param {Timeline} timeline
- * @param {Uint8Array | null} states
- * @param {Uint8Array | null} marked
- * @returns {SpanCounts}
- */
-function countSamplesBySpan(timeline, states, marked) {
-  /** @type {Float64Array[]} */
-  const byState = [];
-  for (let span = 0; span < timeline.spans; span += 1) {
-    for (let entry = timeline.start[span]; entry < timeline.start[span + 1]; entry += 1) {
-      const state = timeline.state[entry];
-      if ((states && !states[state]) || (marked && !marked[timeline.node[entry]])) continue;
-      byState[state] ??= new Float64Array(timeline.spans);
-      byState[state][span] += timeline.count[entry];
-    }
-  }
-  return createSpanCounts(timeline.spans, byState);
 }

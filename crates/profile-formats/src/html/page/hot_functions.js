@@ -1,12 +1,14 @@
 // Counts the self and total samples of each function in a subtree.
 
+/** @import { CallTree, SampleCounts } from "./call_tree.js" */
+
 /**
  * @param {CallTree} tree
  * @param {number} top the root of the subtree
  * @param {number} functionCount
  * @returns {SampleCounts[]} the counts in each profile, by function index
  */
-function countFunctionSamples(tree, top, functionCount) {
+export function countFunctionSamples(tree, top, functionCount) {
   const counts = tree.sides.map(() => ({
     self: new Float64Array(functionCount),
     total: new Float64Array(functionCount),

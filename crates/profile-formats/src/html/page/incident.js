@@ -1,5 +1,15 @@
 // The incident for which the profile was kept: the time before it, and the functions whose share changed since it began.
 
+import { getTotals } from "./call_tree.js";
+import { computeChange } from "./change.js";
+import { countFunctionSamples } from "./hot_functions.js";
+import { ON_CPU } from "./lanes.js";
+import { listAncestors } from "./tree_items.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { Change } from "./change.js" */
+/** @import { Functions, Measurement, Timeline } from "./document.js" */
+
 /**
  * Spans of the timeline, the last one included.
  * @typedef {{from: number, to: number}} SpanRange
@@ -13,7 +23,7 @@
  */
 
 /** @returns {Incident | null} */
-function readIncident(/** @type {Measurement} */ measurement, /** @type {Timeline} */ { spans, spanSeconds }) {
+export function readIncident(/** @type {Measurement} */ measurement, /** @type {Timeline} */ { spans, spanSeconds }) {
   const { incident_ns: ns, incident_since_ns: sinceNs = ns } = measurement;
   if (ns === undefined) return null;
   const first = Math.min(Math.floor(sinceNs / 1e9 / spanSeconds + 1e-6), spans - 1);
@@ -43,7 +53,7 @@ const NEARLY_ALL_PERCENT = 90;
  * @param {number[]} effectiveSamples the numbers of samples that determine the noise
  * @returns {ChangedFunctions[]}
  */
-function listChangedFunctions(tree, functions, effectiveSamples) {
+export function listChangedFunctions(tree, functions, effectiveSamples) {
   const counts = countFunctionSamples(tree, 0, functions.name.length).map(({ total }) => total);
   const totals = getTotals(tree, 0);
   const firstNode = findFirstNodes(tree, functions.name.length);
@@ -82,7 +92,7 @@ function findFirstNodes(/** @type {CallTree} */ tree, /** @type {number} */ func
  * @param {Timeline} timeline
  * @param {Uint8Array | null} states
  */
-function countEffectiveSamples({ start, state, count }, states) {
+export function countEffectiveSamples({ start, state, count }, states) {
   let [sum, squares] = [0, 0];
   for (let entry = start[0]; entry < start[1]; entry += 1) {
     if (states && !states[state[entry]]) continue;
@@ -93,7 +103,7 @@ function countEffectiveSamples({ start, state, count }, states) {
 }
 
 /** Sums the samples of the first span by state. */
-function countSamplesByState({ start, state, count }, /** @type {number} */ stateCount) {
+export function countSamplesByState({ start, state, count }, /** @type {number} */ stateCount) {
   const counts = new Float64Array(stateCount);
   for (let entry = start[0]; entry < start[1]; entry += 1) counts[state[entry]] += count[entry];
   return counts;

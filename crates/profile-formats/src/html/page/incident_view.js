@@ -1,12 +1,34 @@
 // The first view of a profile that was kept for an incident: what changed since it began, and buttons that select its time.
 
+import { buildCallTree, collectSelectedStacks, getTotals } from "./call_tree.js";
+import { computeChange } from "./change.js";
+import { createChangeCell, createPercentCell } from "./comparison.js";
+import {
+  areValuesTimes,
+  createElement,
+  createNameElement,
+  formatDuration,
+  formatSeconds,
+  formatValueAndUnit,
+  getElement,
+  NUMBER_FORMAT,
+} from "./elements.js";
+import { countEffectiveSamples, countSamplesByState, listChangedFunctions } from "./incident.js";
+import { listSampledStates, STATES } from "./states.js";
+import { removeWakers } from "./wakers.js";
+
+/** @import { Change } from "./change.js" */
+/** @import { Profile, Timeline } from "./document.js" */
+/** @import { ChangedFunctions, Incident, SpanRange } from "./incident.js" */
+/** @import { Presenter } from "./shares.js" */
+
 /** The maximum number of functions. */
 const MAX_CHANGED_FUNCTIONS = 12;
 
-class IncidentView {
+export class IncidentView {
   /**
    * @param {Incident} incident
-   * @param {{presenter: ProfilePresenter, onSelectRange: (range: SpanRange) => void,
+   * @param {{presenter: Presenter, onSelectRange: (range: SpanRange) => void,
    *   onSelectFunction: (functionIndex: number) => void}} options
    */
   constructor(incident, options) {

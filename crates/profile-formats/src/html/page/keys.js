@@ -1,5 +1,7 @@
 // Handles the keyboard shortcuts of the page and lists them in the help dialog.
 
+import { createElement } from "./elements.js";
+
 /**
  * @typedef {object} Key
  * @property {string[]} keys values of `KeyboardEvent.key`
@@ -21,7 +23,7 @@ const HEAT_MAP_KEYS = [
   ["Shift ← → ↑ ↓", "in the heat map: select a range"],
 ];
 
-function listenToKeys(/** @type {Key[]} */ keys) {
+export function listenToKeys(/** @type {Key[]} */ keys) {
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.defaultPrevented) return;
     const target = /** @type {HTMLElement} */ (event.target);
@@ -36,10 +38,10 @@ function listenToKeys(/** @type {Key[]} */ keys) {
 }
 
 /** @param {boolean} hasHeatMap */
-function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ keys, hasHeatMap) {
+export function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ keys, hasHeatMap) {
   const partKeys = [...PART_KEYS, ...(hasHeatMap ? HEAT_MAP_KEYS : [])];
   const rows = [...partKeys, ...keys.map(({ label, help }) => [label, help])];
-  const createRow = ([label, help]) =>
+  const createRow = (/** @type {string[]} */ [label, help]) =>
     createElement(
       "tr",
       {},

@@ -1,7 +1,15 @@
 // Lanes: one row for each thread over time, coloured by state. A run of a lane has one state and one stack.
 
+import { formatCssColour } from "./colours.js";
+import { readColumn, readSignedColumn } from "./columns.js";
+import { createElement } from "./elements.js";
+
+/** @import { Bands } from "./bands.js" */
+/** @import { ThemeColours } from "./colours.js" */
+/** @import { LaneMarks } from "./marks.js" */
+
 /** The index of the state of threads on a CPU. */
-const ON_CPU = 0;
+export const ON_CPU = 0;
 
 /**
  * Runs by lane and time. Times are in units of `unitSeconds`.
@@ -23,7 +31,7 @@ const ON_CPU = 0;
  */
 
 /** @returns {Lanes} */
-function readLanes(json, { threads, processes, strings }) {
+export function readLanes(json, { threads, processes, strings }) {
   const laneThreads = readColumn(json.thread, Uint32Array);
   const runs = readColumn(json.runs, Uint32Array);
   const [gap, length] = [readColumn(json.gap, Float64Array), readColumn(json.length, Float64Array)];
@@ -44,7 +52,8 @@ function readLanes(json, { threads, processes, strings }) {
   }
   const getName = (index) => `${strings[threads.comm[index]]} ${threads.tid[index]}`;
   const getIds = (lane) => [processes.pid[threads.process[laneThreads[lane]]], threads.tid[laneThreads[lane]]];
-  const compareIds = ([pid, tid], [otherPid, otherTid]) => pid - otherPid || tid - otherTid;
+  const compareIds = (/** @type {number[]} */ [pid, tid], /** @type {number[]} */ [otherPid, otherTid]) =>
+    pid - otherPid || tid - otherTid;
   const order = [...laneThreads.keys()].sort((one, other) => compareIds(getIds(one), getIds(other)));
   return {
     event: json.event,
@@ -65,14 +74,14 @@ function readLanes(json, { threads, processes, strings }) {
 }
 
 /** Lists the functions of the path from the root to a node of the tree of all stacks. */
-function listFunctionsTo({ parent, function: functionOf }, /** @type {number} */ end) {
+export function listFunctionsTo({ parent, function: functionOf }, /** @type {number} */ end) {
   const path = [];
   for (let node = end; node > 0; node = parent[node]) path.push(functionOf[node]);
   return path.reverse();
 }
 
 /** Finds the first run of a lane that ends after a time, or the end of the lane. */
-function findRun(/** @type {Lanes} */ { first, last, end }, /** @type {number} */ lane, /** @type {number} */ time) {
+export function findRun(/** @type {Lanes} */ { first, last, end }, /** @type {number} */ lane, /** @type {number} */ time) {
   let [low, high] = [first[lane], last[lane]];
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -82,10 +91,10 @@ function findRun(/** @type {Lanes} */ { first, last, end }, /** @type {number} *
   return low;
 }
 
-const LANE_PX = 18;
+export const LANE_PX = 18;
 const LANE_NAME_PX = 190;
 
-class LanesView {
+export class LanesView {
   /**
    * @param {HTMLElement} holder
    * @param {{lanes: Lanes, colours: ThemeColours, bands: Bands | null, marks: LaneMarks | null,
@@ -191,8 +200,8 @@ class LanesView {
   /** @returns {number | null} the runtime event whose mark is at the pointer */
   findMarkAt(/** @type {MouseEvent} */ event) {
     const unitNs = this.options.lanes.unitSeconds * 1e9;
-    const reachNs = (MARK_REACH_PX / this.getUnitPx()) * unitNs;
-    return this.options.marks?.findAt(this.findLaneAt(event), this.findTimeAt(event) * unitNs, reachNs) ?? null;
+    const nsPerPx = unitNs / this.getUnitPx();
+    return this.options.marks?.findAt(this.findLaneAt(event), this.findTimeAt(event) * unitNs, nsPerPx) ?? null;
   }
 
   getUnitPx() {

@@ -1,5 +1,16 @@
 // Marks in lanes: exceptions and waits for locks of a thread, at most one of each kind for a pixel.
 
+import { formatCssColour } from "./colours.js";
+import { LANE_PX } from "./lanes.js";
+import { listEventsOfKind, MARKS } from "./runtime_events.js";
+import { formatThreadKey } from "./stack_list.js";
+
+/** @import { TimeAxis } from "./bands.js" */
+/** @import { ThemeColours } from "./colours.js" */
+/** @import { Lanes } from "./lanes.js" */
+/** @import { RuntimeEvents } from "./runtime_events.js" */
+/** @import { Threads } from "./stack_list.js" */
+
 /** The height of the triangle of an exception, and of the bar of a wait for a lock. */
 const MARK_PX = 6;
 const BAR_PX = 3;
@@ -7,7 +18,7 @@ const BAR_PX = 3;
 /** The distance from the pointer within which a mark is found. */
 const MARK_REACH_PX = 4;
 
-class LaneMarks {
+export class LaneMarks {
   /**
    * @param {RuntimeEvents} events
    * @param {Lanes} lanes
@@ -74,9 +85,10 @@ class LaneMarks {
     return low;
   }
 
-  /** @returns {number | null} the mark of a lane at a time, within a distance, nanoseconds */
-  findAt(/** @type {number} */ lane, /** @type {number} */ time, /** @type {number} */ reach) {
+  /** @returns {number | null} the mark of a lane at a time, nanoseconds */
+  findAt(/** @type {number} */ lane, /** @type {number} */ time, /** @type {number} */ nsPerPx) {
     const { start, duration } = this.events;
+    const reach = MARK_REACH_PX * nsPerPx;
     for (const { ofLane } of this.kinds) {
       const marks = ofLane.get(lane);
       if (!marks) continue;

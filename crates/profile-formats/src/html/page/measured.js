@@ -1,4 +1,26 @@
-// Formats the header and the ledger of each profile: target, event, duration, lost samples, unsymbolized frames.
+// Shows the header and the ledger of each profile: target, event, duration, lost samples, unsymbolized frames.
+
+import {
+  createElement,
+  createNameElement,
+  formatDuration,
+  formatSampleCount,
+  getElement,
+  NUMBER_FORMAT,
+} from "./elements.js";
+
+/** @import { Measurement } from "./document.js" */
+
+/** Shows the header and the ledger, and why profiles are empty. */
+export function showHeader(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
+  const title = formatTitle(measurements);
+  document.title = title;
+  getElement("target").replaceChildren(createNameElement(title));
+  getElement("facts").replaceChildren(...createFacts(measurements, samples));
+  getElement("view-ledger").replaceChildren(...createLedgers(measurements));
+  getElement("message").textContent = explainEmptyProfiles(measurements, samples);
+  getElement("message").hidden = getElement("message").textContent === "";
+}
 
 /** The title of the page. */
 function formatTitle(/** @type {Measurement[]} */ measurements) {
@@ -10,7 +32,7 @@ function formatTitle(/** @type {Measurement[]} */ measurements) {
 }
 
 /** The names of the two profiles of a difference. */
-const SIDE_NAMES = ["before", "after"];
+export const SIDE_NAMES = ["before", "after"];
 
 /** Creates a line of facts for each profile. */
 function createFacts(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {

@@ -1,10 +1,12 @@
 // Shortens function names to a length: module, arguments, generics and namespaces are removed in this order.
 
+/** @import { Functions } from "./document.js" */
+
 /** Separates namespaces, types and function. Suffixes of compilers (`f.cold`, `f.part.0`) belong to the function. */
 const SEPARATOR = /::(?=.)|\.(?!cold|part|constprop|isra|lto_priv|llvm|shim|\d|$)/g;
 
 /** @returns {string[]} the forms of a name, from the full name to the shortest that identifies the function */
-function listNameForms(/** @type {string} */ name) {
+export function listNameForms(/** @type {string} */ name) {
   if (/^[[(]/.test(name)) return [name];
   const bare = name.replace(/^[^!(<]*!(?=.)/, "");
   const withoutArguments = removeArguments(bare);
@@ -43,7 +45,7 @@ function removeGenerics(/** @type {string} */ name) {
 }
 
 /** Caches the forms of names. */
-class NameShortener {
+export class NameShortener {
   constructor(/** @type {Functions} */ functions) {
     this.functions = functions;
     /** @type {Map<number, string[]>} */

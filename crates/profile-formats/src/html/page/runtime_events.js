@@ -1,10 +1,13 @@
 // Decodes runtime events: what the runtimes of the processes reported beside the samples.
 
+import { readColumn } from "./columns.js";
+import { createElement } from "./elements.js";
+
 /** The colours in the style sheet of the kinds that are bands through all lanes. */
-const BANDS = { "garbage collection": "collection", suspension: "suspension" };
+export const BANDS = { "garbage collection": "collection", suspension: "suspension" };
 
 /** The colours in the style sheet of the kinds that are marks in the lane of their thread. */
-const MARKS = { exception: "exception", "lock contention": "contention" };
+export const MARKS = { exception: "exception", "lock contention": "contention" };
 
 /**
  * Runtime events in time order. Times are nanoseconds.
@@ -25,7 +28,7 @@ const MARKS = { exception: "exception", "lock contention": "contention" };
  */
 
 /** @returns {RuntimeEvents} */
-function readRuntimeEvents(json, { threads, processes, strings }) {
+export function readRuntimeEvents(json, { threads, processes, strings }) {
   const start = readColumn(json.gap, Float64Array);
   for (let event = 1; event < start.length; event += 1) start[event] += start[event - 1];
   const [process, name, fields] = [json.process, json.name, json.fields].map((column) => readColumn(column, Uint32Array));
@@ -58,14 +61,14 @@ function formatEventName(/** @type {string} */ name) {
 }
 
 /** Lists the events of a kind, in time order. */
-function listEventsOfKind(/** @type {RuntimeEvents} */ { kind, kinds, count }, /** @type {string} */ name) {
+export function listEventsOfKind(/** @type {RuntimeEvents} */ { kind, kinds, count }, /** @type {string} */ name) {
   const found = [];
   for (let event = 0; event < count; event += 1) if (kinds[kind[event]] === name) found.push(event);
   return found;
 }
 
 /** Creates the legend of the bands and marks that the profile has. */
-function createEventLegend(/** @type {RuntimeEvents} */ events) {
+export function createEventLegend(/** @type {RuntimeEvents} */ events) {
   const used = Object.entries({ ...BANDS, ...MARKS }).filter(([name]) => events.kind.includes(events.kinds.indexOf(name)));
   return used.map(([name, colour]) => createElement("li", {}, createElement("span", { class: `swatch ${colour}` }), name));
 }

@@ -1,6 +1,15 @@
 // The view of a function: its callers, its callees, and the wakers of its waits.
 
-class SandwichView {
+import { buildCallTree, getTotals, mergeCallees, mergeCallers } from "./call_tree.js";
+import { createElement, createNameElement, getElement } from "./elements.js";
+import { WakeTables } from "./wake_tables.js";
+import { removeWakers } from "./wakers.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { FlameView } from "./flame.js" */
+/** @import { Presenter } from "./shares.js" */
+
+export class SandwichView {
   /**
    * @param {Presenter} presenter
    * @param {{createFlameView: (id: string, label: string, onZoom: (node: number) => void) => FlameView,

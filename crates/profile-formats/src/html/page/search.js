@@ -1,5 +1,8 @@
 // Searches functions by name, module and source file, and counts the samples whose stacks match.
 
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { Functions } from "./document.js" */
+
 /**
  * @typedef {object} SearchResult
  * @property {Uint8Array} matches 1 for each function that matches; roots never match
@@ -8,7 +11,7 @@
  */
 
 /** @returns {SearchResult | null} null for an empty pattern */
-function searchFunctions(/** @type {Functions} */ functions, /** @type {string} */ pattern) {
+export function searchFunctions(/** @type {Functions} */ functions, /** @type {string} */ pattern) {
   if (pattern === "") return null;
   const { expression, isLiteral } = compilePattern(pattern);
   const matches = new Uint8Array(functions.name.length);
@@ -34,12 +37,12 @@ function compilePattern(/** @type {string} */ pattern) {
 }
 
 /** A pattern that finds a text. */
-function escapePattern(/** @type {string} */ text) {
+export function escapePattern(/** @type {string} */ text) {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
 /** Counts the samples of a subtree whose stacks contain a matching function, in each profile. */
-function countMatchedSamples(/** @type {CallTree} */ tree, top, /** @type {SearchResult} */ { matches }) {
+export function countMatchedSamples(/** @type {CallTree} */ tree, top, /** @type {SearchResult} */ { matches }) {
   const samples = tree.sides.map(() => 0);
   for (let node = top; node < tree.end[top]; ) {
     if (matches[tree.function[node]]) {
@@ -53,7 +56,7 @@ function countMatchedSamples(/** @type {CallTree} */ tree, top, /** @type {Searc
 }
 
 /** Marks the nodes of all stacks that match or have a matching ancestor. */
-function markMatchedNodes(
+export function markMatchedNodes(
   /** @type {{parent: Int32Array, function: Int32Array}} */ tree,
   /** @type {SearchResult} */ result,
 ) {

@@ -1,5 +1,26 @@
 // Presents one profile: sample counts and shares, and boxes coloured by kind of code.
 
+import { MAX_STEP_LENGTH } from "./breadcrumbs.js";
+import { KindColours, KINDS } from "./colours.js";
+import { joinWithSeparators } from "./details.js";
+import {
+  createElement,
+  createNameElement,
+  formatPercent,
+  formatShortValue,
+  formatValue,
+  formatValueAndUnit,
+} from "./elements.js";
+import { StateColours } from "./state_colours.js";
+import { createStateLegend } from "./states.js";
+
+/** @import { CallTree, SampleCounts } from "./call_tree.js" */
+/** @import { DifferencePresenter } from "./comparison.js" */
+/** @import { Box } from "./details.js" */
+/** @import { Functions } from "./document.js" */
+/** @import { BoxPlace } from "./flame.js" */
+/** @import { NameShortener } from "./names.js" */
+
 /**
  * Formats and colours samples, of one profile or of the difference of two.
  * @typedef {ProfilePresenter | DifferencePresenter} Presenter
@@ -22,7 +43,7 @@
  * @property {number[]} totals the samples of each profile that are 100 %
  */
 
-class ProfilePresenter {
+export class ProfilePresenter {
   /**
    * @param {Functions} functions
    * @param {NameShortener} names
@@ -37,12 +58,12 @@ class ProfilePresenter {
     this.colouring = "state";
     const by =
       (key, other) =>
-      ({ sides: [counts] }) =>
+      (/** @type {FunctionSamples} */ { sides: [counts] }) =>
       (a, b) =>
         counts[key][a] - counts[key][b] || counts[other][a] - counts[other][b];
     const cell =
       (key) =>
-      ({ sides: [counts], totals: [all] }, functionIndex) =>
+      (/** @type {FunctionSamples} */ { sides: [counts], totals: [all] }, functionIndex) =>
         createShareCell(counts[key][functionIndex], all);
     /** @type {Column[]} */
     this.columns = [
@@ -91,7 +112,9 @@ class ProfilePresenter {
     return [createElement("span", { class: `swatch ${kind}`, title: KINDS[kind] })];
   }
 
-  createLegend() {
+  /** Creates the legend of the states of the samples, if boxes have their colours, else that of the kinds of code. */
+  createLegend(/** @type {string[]} */ sampledStates) {
+    if (sampledStates.length > 0 && this.colouring === "state") return createStateLegend(sampledStates);
     const used = new Set(this.functions.kind);
     const kinds = Object.entries(KINDS).filter(([kind]) => used.has(kind));
     return kinds.map(([kind, label]) =>
@@ -135,7 +158,7 @@ class ProfilePresenter {
   }
 }
 
-function createShareCell(count, totals) {
+export function createShareCell(count, totals) {
   const share = createElement("span", { class: "share" }, formatPercent(count, totals));
   return createElement(
     "td",

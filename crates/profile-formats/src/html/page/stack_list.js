@@ -1,5 +1,11 @@
 // A stack as a list of functions, and the nearest stack of a thread to a time.
 
+import { createElement, createNameElement } from "./elements.js";
+import { findRun } from "./lanes.js";
+
+/** @import { Profile, Timeline } from "./document.js" */
+/** @import { Lanes } from "./lanes.js" */
+
 /**
  * Shows a stack, leaf first.
  * @param {HTMLElement} holder
@@ -7,7 +13,7 @@
  * @param {string[]} names root first
  * @param {(() => void) | null} onZoom shows the stack in the flame graph
  */
-function showStack(holder, title, names, onZoom) {
+export function showStack(holder, title, names, onZoom) {
   const button = onZoom && createElement("button", { type: "button", onclick: onZoom }, "In the flame graph");
   const items = names.toReversed().map((name) => createElement("li", {}, createNameElement(name)));
   const heading = createElement("p", {}, createNameElement(title), ...(button ? [" ", button] : []));
@@ -20,7 +26,7 @@ function showStack(holder, title, names, onZoom) {
  */
 
 /** A text that is equal for indices of the same thread. */
-function formatThreadKey(/** @type {number} */ process, /** @type {number} */ tid) {
+export function formatThreadKey(/** @type {number} */ process, /** @type {number} */ tid) {
   return `${process} ${tid}`;
 }
 
@@ -36,7 +42,7 @@ function formatThreadKey(/** @type {number} */ process, /** @type {number} */ ti
  * Finds the stack of a thread that is nearest to a time: in its lane, else among the samples of the shown event.
  * @returns {NearStack | null}
  */
-function findNearestStack(/** @type {Profile} */ profile, /** @type {number} */ thread, /** @type {number} */ seconds) {
+export function findNearestStack(/** @type {Profile} */ profile, /** @type {number} */ thread, /** @type {number} */ seconds) {
   const { threads, lanes } = profile;
   const key = formatThreadKey(threads.process[thread], threads.tid[thread]);
   const lane = lanes?.names.findIndex((_, index) => formatThreadKey(lanes.process[index], lanes.tid[index]) === key) ?? -1;

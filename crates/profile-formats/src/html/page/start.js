@@ -1,5 +1,9 @@
 // Reads the profile and starts the page.
 
+import { App } from "./app.js";
+import { readProfile } from "./document.js";
+import { getElement } from "./elements.js";
+
 async function startPage() {
   const message = getElement("message");
   try {

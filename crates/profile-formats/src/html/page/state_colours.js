@@ -1,7 +1,14 @@
 // Colours boxes by the states of their samples, and describes their shares.
 
+import { createShade, readStyleColour } from "./colours.js";
+import { formatPercent } from "./elements.js";
+import { STATES } from "./states.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { BoxPlace } from "./flame.js" */
+
 /** Divides boxes from left to right by the shares of the states of their samples, in the order of the legend. */
-class StateColours {
+export class StateColours {
   constructor(/** @type {string[]} */ stateNames) {
     this.stateNames = stateNames;
   }
@@ -49,7 +56,7 @@ class StateColours {
  * @param {number} total
  * @param {string[]} stateNames
  */
-function formatStateShares(counts, total, stateNames) {
+export function formatStateShares(counts, total, stateNames) {
   const found = [...counts.keys()].filter((state) => counts[state] > 0);
   found.sort((one, other) => counts[other] - counts[one]);
   return found.map((state) => `${formatPercent(counts[state], total)} ${STATES[stateNames[state]]}`).join(", ");

@@ -1,9 +1,13 @@
 // Accessible tree items for screen readers: the focused node with its ancestors, siblings and children.
 
+import { createElement } from "./elements.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+
 /** The maximum number of siblings, and of children, that get an item. */
 const MAX_ITEMS = 100;
 
-class TreeItems {
+export class TreeItems {
   /** The number of instances, which makes the ids of their items unique. */
   static instances = 0;
 
@@ -48,12 +52,12 @@ function selectAround(/** @type {number[]} */ nodes, /** @type {number} */ focus
 }
 
 /** Lists the children of a node from left to right. */
-function* listChildren(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+export function* listChildren(/** @type {CallTree} */ tree, /** @type {number} */ node) {
   for (let child = node + 1; child < tree.end[node]; child = tree.end[child]) yield child;
 }
 
 /** Lists the ancestors of a node, root first. */
-function listAncestors(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+export function listAncestors(/** @type {CallTree} */ tree, /** @type {number} */ node) {
   const path = [];
   for (let above = tree.parent[node]; above >= 0; above = tree.parent[above]) path.push(above);
   return path.reverse();

@@ -1,9 +1,19 @@
 // The tables beside callers and callees: which wakers ended the waits of a function, and which waits the function ended.
 
+import { MAX_STEP_LENGTH } from "./breadcrumbs.js";
+import { areValuesTimes, createElement, createNameElement, NUMBER_FORMAT } from "./elements.js";
+import { SIDE_NAMES } from "./measured.js";
+import { createShareCell } from "./shares.js";
+import { listSeparators, listWaitsEndedBy, listWakersOf } from "./wakers.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { Presenter } from "./shares.js" */
+/** @import { WakeRow } from "./wakers.js" */
+
 /** The maximum number of rows of a table. */
 const MAX_WAKE_ROWS = 100;
 
-class WakeTables {
+export class WakeTables {
   /**
    * @param {HTMLElement} holder
    * @param {{presenter: Presenter, onSelectFunction: (functionIndex: number) => void}} options

@@ -1,5 +1,11 @@
 // Wakers: below a wait follow the separator `--`, the stack of the thread that ended it from its leaf to its root, and its name.
 
+import { gatherEntries } from "./call_tree.js";
+import { listAncestors } from "./tree_items.js";
+
+/** @import { CallTree } from "./call_tree.js" */
+/** @import { Functions } from "./document.js" */
+
 /**
  * Waits and the waker that ended them, of one thread name and a few functions.
  * @typedef {object} WakeRow
@@ -16,7 +22,7 @@ const MAX_WAKE_FUNCTIONS = 3;
 const KERNEL_ENTRIES = /^(entry_\w+|do_syscall_\w+|x64_sys_call|el0\w*|do_el0_svc|invoke_syscall)$/;
 
 /** Lists the separators of a tree. A label below another one is the name of a waker. */
-function listSeparators(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ isLabel) {
+export function listSeparators(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ isLabel) {
   const found = [];
   for (let node = 0; node < tree.size; ) {
     if (isLabel[tree.function[node]]) {
@@ -33,7 +39,7 @@ function listSeparators(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ 
  * Removes the stacks of wakers from a tree. Their samples end where the thread waited.
  * @returns {CallTree}
  */
-function removeWakers(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ isLabel) {
+export function removeWakers(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ isLabel) {
   const separators = listSeparators(tree, isLabel);
   if (separators.length === 0) return tree;
   const isRemoved = new Uint8Array(tree.size);
@@ -69,7 +75,7 @@ function removeWakers(/** @type {CallTree} */ tree, /** @type {Uint8Array} */ is
  * @param {Functions} functions
  * @param {number} functionIndex
  */
-function listWakersOf(tree, functions, functionIndex) {
+export function listWakersOf(tree, functions, functionIndex) {
   const rows = new WakeRows(functions);
   for (const separator of listSeparators(tree, functions.isLabel)) {
     if (!listAncestors(tree, separator).some((node) => tree.function[node] === functionIndex)) continue;
@@ -89,7 +95,7 @@ function listWakersOf(tree, functions, functionIndex) {
  * @param {Functions} functions
  * @param {number} functionIndex
  */
-function listWaitsEndedBy(tree, functions, functionIndex) {
+export function listWaitsEndedBy(tree, functions, functionIndex) {
   const rows = new WakeRows(functions);
   for (const separator of listSeparators(tree, functions.isLabel)) {
     const counts = sumOutermostCalls(tree, separator, functionIndex);
