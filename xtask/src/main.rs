@@ -19,6 +19,7 @@ mod kernel_matrix;
 mod make;
 mod manual;
 mod picture;
+mod process;
 mod project;
 mod prove;
 mod redirect;

@@ -1,11 +1,10 @@
 //! Measures what the node agent costs beside the churn of a day on a node, with a backend and without one.
 
 use std::{
-    fmt::Write as _,
     fs::{self, File},
     net::TcpListener,
     path::Path,
-    process::{Child, Command},
+    process::Command,
     time::Duration,
 };
 
@@ -13,10 +12,11 @@ use anyhow::{Context as _, Result};
 
 use super::{
     Setting,
+    in_turns::in_turns,
     measure::{self, End},
-    report::{Report, number},
+    report::Report,
 };
-use crate::{project, shell, soak::Churn, workspace::cargo};
+use crate::{process::OwnedChild, project, shell, soak::Churn, workspace::cargo};
 
 /// Five windows.
 const SECONDS: u64 = 300;
@@ -28,77 +28,75 @@ const START_MS_MAX: f64 = 1000.0;
 const LEGEND: &str = "CPU: user and system time, in thousandths of a CPU, after the first two seconds. peak: resident memory. \
 start: from the agent's exec until its timers run. sent: compressed requests.";
 
-/// A backend of the agent.
-struct Row {
-    title: &'static str,
-    has_backend: bool,
-}
-
-const ROWS: [Row; 2] = [
-    Row { title: "a receiver", has_backend: true },
-    Row { title: "nothing listens, `--spool`", has_backend: false },
-];
-
-/// The figures of one run.
-struct Figures {
-    cpu_millicores: f64,
-    peak_mb: f64,
-    start_ms: f64,
-    samples: u64,
-    sent_kb_a_second: f64,
-    delivered: u64,
-    spooled: u64,
-}
+/// Whether the agent has a backend.
+const SCENARIOS: [(&str, bool); 2] = [("a receiver", true), ("nothing listens, `--spool`", false)];
 
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let seconds = setting.seconds(SECONDS);
     let mut churn = Churn::start()?;
-    let mut figures = Vec::new();
-    for row in &ROWS {
-        eprintln!("agent, {}", row.title);
-        figures.push(row.measure(setting, seconds)?);
-    }
+    let rows = in_turns("agent", 1, &SCENARIOS, |has_backend| run(setting, *has_backend, seconds))?;
     churn.end()?;
-    Ok(report(&figures, setting, seconds))
+    let mut report = Report::new(&format!(
+        "Measured on {}, one run of {seconds} s each, beside the churn of `cargo xtask soak`.",
+        setting.machine
+    ));
+    report.heading(&[
+        "`profiler agent -F 19`, backend",
+        "CPU, thousandths",
+        "peak MB",
+        "start ms",
+        "samples",
+        "sent kB/s",
+        "delivered",
+        "spooled",
+    ]);
+    for row in &rows {
+        let figures = row.medians();
+        report.row(&row.title, &figures);
+        report.at_most("agent: CPU, thousandths", figures[0], MILLICORES_MAX);
+        report.at_most("agent: peak MB", figures[1], PEAK_MB_MAX);
+        report.at_most("agent: start ms", figures[2], START_MS_MAX);
+    }
+    report.paragraph(LEGEND);
+    Ok(report)
 }
 
-impl Row {
-    fn measure(&self, setting: &Setting, seconds: u64) -> Result<Figures> {
-        let spool = setting.folder.join("agent.spool");
-        fs::create_dir_all(&spool)?;
-        let mut command = Command::new(&setting.profiler);
-        command.args(["-vv", "agent", "-d", &seconds.to_string()]);
-        let receiver = self.has_backend.then(|| Receiver::start(&setting.folder)).transpose()?;
-        match &receiver {
-            Some(receiver) => command.args(["--otlp", &receiver.url]),
-            // The port of the discard protocol (RFC 863), at which nothing listens.
-            None => command.args(["--otlp", "http://127.0.0.1:9", "--spool"]).arg(&spool),
-        };
-        let output = setting.folder.join("agent.output");
-        let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
-        fs::remove_dir_all(&spool)?;
-        let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
-        let settled = Duration::from_secs(seconds) - measure::settled_after(Duration::from_secs(seconds));
-        let log = fs::read_to_string(&output)?;
-        let account =
-            log.lines().rfind(|line| line.contains("event=stopped")).context("the agent has no account")?;
-        let windows = log.lines().filter(|line| line.contains("event=window"));
-        let bytes: u64 = windows.map(|line| field(line, "bytes")).sum::<Result<_>>()?;
-        Ok(Figures {
-            cpu_millicores: 1e3 * run.settled_cpu.as_secs_f64() / settled.as_secs_f64(),
-            peak_mb: run.peak_bytes as f64 / 1e6,
-            start_ms: 1e3 * start.as_secs_f64(),
-            samples: field(account, "sampled")?,
-            sent_kb_a_second: bytes as f64 / 1e3 / seconds as f64,
-            delivered: field(account, "delivered")?,
-            spooled: field(account, "spooled")?,
-        })
-    }
+/// The figures of one run in the order of the columns.
+fn run(setting: &Setting, has_backend: bool, seconds: u64) -> Result<[f64; 7]> {
+    let (length, spool) = (Duration::from_secs(seconds), setting.folder.join("agent.spool"));
+    fs::create_dir_all(&spool)?;
+    let mut command = Command::new(&setting.profiler);
+    command.args(["-vv", "agent", "-d", &seconds.to_string()]);
+    let receiver = has_backend.then(|| Receiver::start(&setting.folder)).transpose()?;
+    match &receiver {
+        Some(receiver) => command.args(["--otlp", &receiver.url]),
+        // The port of the discard protocol (RFC 863), at which nothing listens.
+        None => command.args(["--otlp", "http://127.0.0.1:9", "--spool"]).arg(&spool),
+    };
+    let output = setting.folder.join("agent.output");
+    let run = measure::run(&mut command, length, End::Itself, &output)?;
+    fs::remove_dir_all(&spool)?;
+    let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
+    let settled = length - measure::settled_after(length);
+    let log = fs::read_to_string(&output)?;
+    let account =
+        log.lines().rfind(|line| line.contains("event=stopped")).context("the agent has no account")?;
+    let windows = log.lines().filter(|line| line.contains("event=window"));
+    let sent_bytes: u64 = windows.map(|line| field(line, "bytes")).sum::<Result<_>>()?;
+    Ok([
+        1e3 * run.settled_cpu.as_secs_f64() / settled.as_secs_f64(),
+        run.peak_bytes as f64 / 1e6,
+        1e3 * start.as_secs_f64(),
+        field(account, "sampled")? as f64,
+        sent_bytes as f64 / 1e3 / seconds as f64,
+        field(account, "delivered")? as f64,
+        field(account, "spooled")? as f64,
+    ])
 }
 
 /// A running receiver of OTLP. Dropping it stops it.
 pub(crate) struct Receiver {
-    child: Child,
+    _child: OwnedChild,
     pub(crate) url: String,
 }
 
@@ -117,16 +115,8 @@ impl Receiver {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let output = File::create(folder.join("agent.received"))?;
         let program = project::root().join("target/debug/otlp-receiver");
-        let child = Command::new(program).arg(address.to_string()).stdout(output).spawn()?;
-        Ok(Self { child, url: format!("http://{address}") })
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        // It has exited if the run failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = OwnedChild::spawn(Command::new(program).arg(address.to_string()).stdout(output))?;
+        Ok(Self { _child: child, url: format!("http://{address}") })
     }
 }
 
@@ -136,36 +126,4 @@ pub(crate) fn field(line: &str, name: &str) -> Result<u64> {
     let (_, number) =
         fields.find(|(found, _)| *found == name).with_context(|| format!("no {name} in {line:?}"))?;
     number.parse().with_context(|| format!("{name} is no number in {line:?}"))
-}
-
-fn report(figures: &[Figures], setting: &Setting, seconds: u64) -> Report {
-    let mut report = Report::default();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        report.markdown,
-        "Measured on {}, one run of {seconds} s each, beside the churn of `cargo xtask soak`.\n\n\
-         | `profiler agent -F 19`, backend | CPU, thousandths | peak MB | start ms | samples | sent kB/s | delivered | spooled |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|\n",
-        setting.machine
-    );
-    for (row, figures) in ROWS.iter().zip(figures) {
-        let Figures { cpu_millicores, peak_mb, start_ms, samples, sent_kb_a_second, delivered, spooled } =
-            figures;
-        let [cpu, peak, start, sent] = [*cpu_millicores, *peak_mb, *start_ms, *sent_kb_a_second].map(number);
-        let title = row.title;
-        let _ = writeln!(
-            report.markdown,
-            "| {title} | {cpu} | {peak} | {start} | {samples} | {sent} | {delivered} | {spooled} |"
-        );
-        report.check(
-            "agent: CPU, thousandths",
-            *cpu_millicores,
-            MILLICORES_MAX,
-            *cpu_millicores <= MILLICORES_MAX,
-        );
-        report.check("agent: peak MB", *peak_mb, PEAK_MB_MAX, *peak_mb <= PEAK_MB_MAX);
-        report.check("agent: start ms", *start_ms, START_MS_MAX, *start_ms <= START_MS_MAX);
-    }
-    let _ = writeln!(report.markdown, "\n{LEGEND}");
-    report
 }

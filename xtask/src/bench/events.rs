@@ -1,20 +1,17 @@
 //! Measures what runtime events cost the target: the throughput of a server, and the pauses when sessions start and end.
 
-use std::{
-    fmt::Write as _,
-    process::{Command, Stdio},
-};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
     Setting,
     dotnet::{
-        burden::{self, Pair, WarmServer, throughput_change_percent},
+        burden::{self, WarmServer, throughput_change_percent},
         running::{Place, Program, Running},
     },
-    report::{Report, number},
-    scenario::median,
+    in_turns::{Row, in_turns},
+    report::Report,
 };
 
 const LEGEND: &str = "without: the profiler with CPU samples at 99 Hz alone. Runs of the default events take 20 s, the others 6 s; the \
@@ -48,8 +45,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let mut report = Report::default();
     throughput(setting, &mut report)?;
     pauses(setting, &mut report)?;
-    // Writing to a String cannot fail.
-    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    report.paragraph(LEGEND);
     Ok(report)
 }
 
@@ -64,18 +60,16 @@ fn throughput(setting: &Setting, report: &mut Report) -> Result<()> {
         let with = || server.serve_profiled(seconds, setting, &["--events", events]);
         rows.push((title.clone(), burden::pairs(&title, setting, without, with)?));
     }
-    let shown: Vec<(&str, &[Pair])> = rows.iter().map(|(title, pairs)| (title.as_str(), &**pairs)).collect();
-    let pairs = shown.first().map_or(0, |(_, pairs)| pairs.len());
-    let _ = writeln!(
-        report.markdown,
-        "Measured on {}. An ASP.NET Core server under full load, {pairs} pairs of runs without and with the events, in turns.\n\n{}",
-        setting.machine,
-        burden::table(&shown)
-    );
-    if let Some((title, pairs)) = shown.first() {
+    let pairs = rows.first().map_or(0, |(_, pairs)| pairs.len());
+    *report = Report::new(&format!(
+        "Measured on {}. An ASP.NET Core server under full load, {pairs} pairs of runs without and with the events, in turns.",
+        setting.machine
+    ));
+    burden::write_table(report, &rows);
+    if let Some((title, pairs)) = rows.first() {
         let change = throughput_change_percent(pairs);
         let what = format!("events: throughput with {title}, %");
-        report.check(&what, change, DEFAULT_CHANGE_PERCENT_MIN, change >= DEFAULT_CHANGE_PERCENT_MIN);
+        report.at_least(&what, change, DEFAULT_CHANGE_PERCENT_MIN);
     }
     Ok(())
 }
@@ -83,44 +77,31 @@ fn throughput(setting: &Setting, report: &mut Report) -> Result<()> {
 /// The longest gaps of a thread while sessions start and end.
 fn pauses(setting: &Setting, report: &mut Report) -> Result<()> {
     let modes = if setting.is_quick { QUICK_MODES } else { MODES };
-    let columns = SESSIONS.map(|(title, _)| title).join(" | ");
-    let _ = writeln!(
-        report.markdown,
-        "Longest gap of a thread, ms, medians of {} runs in turns, while the profiler runs with:\n\n\
-         | runtime, methods | {columns} |\n|---|{}",
-        setting.runs,
-        "---:|".repeat(SESSIONS.len())
-    );
+    report.paragraph(&format!(
+        "Longest gap of a thread, ms, medians of {} runs in turns, while the profiler runs with:",
+        setting.runs
+    ));
+    report.heading(&[["runtime, methods"].as_slice(), &SESSIONS.map(|(title, _)| title)].concat());
     for version in VERSIONS {
         for &(mode, methods) in modes {
-            let gaps = gaps_ms(setting, version, mode)?;
-            let cells = gaps.map(|gaps| number(median(gaps))).join(" | ");
-            let _ = writeln!(report.markdown, "| .NET {version}, {methods} | {cells} |");
+            report.row(&format!(".NET {version}, {methods}"), &gaps_ms(setting, version, mode)?);
         }
     }
     Ok(())
 }
 
-/// The longest gap of each run beside each of [`SESSIONS`], milliseconds.
-fn gaps_ms(
-    setting: &Setting,
-    version: &'static str,
-    mode: &'static str,
-) -> Result<[Vec<f64>; SESSIONS.len()]> {
+/// The medians of the longest gaps of a run beside each of [`SESSIONS`], milliseconds.
+fn gaps_ms(setting: &Setting, version: &'static str, mode: &'static str) -> Result<Vec<f64>> {
     let mut running =
         Running::start_idle(Program::App { version, mode }, Place::Host, None, &setting.folder)?;
     let made = running.target_mut().line()?;
     ensure!(made.trim() == "made", "the workload makes no methods: {made}");
-    let mut gaps = SESSIONS.map(|_| Vec::new());
-    for run in 0..setting.runs {
-        for ((title, options), found) in SESSIONS.iter().zip(&mut gaps) {
-            eprintln!("events, run {}: .NET {version}, {mode}, {title}", run + 1);
-            running.target_mut().ask()?;
-            run_profiler(setting, running.pid(), options)?;
-            found.push(gap_ms(&running.target_mut().ask()?)?);
-        }
-    }
-    Ok(gaps)
+    let rows = in_turns(&format!("events, .NET {version}, {mode}"), setting.runs, &SESSIONS, |options| {
+        running.target_mut().ask()?;
+        run_profiler(setting, running.pid(), options)?;
+        Ok([gap_ms(&running.target_mut().ask()?)?])
+    })?;
+    Ok(rows.iter().flat_map(Row::medians).collect())
 }
 
 /// Samples for a second. Without options, nothing runs for as long.

@@ -1,13 +1,14 @@
 //! Measures time, memory and size of writing a large profile in each format, and inferno's collapse of the same
 //! samples.
 
-use std::{fmt::Write as _, fs, process::Command};
+use std::{fs, process::Command};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::{
     Setting,
-    report::{Report, number},
+    in_turns::{Row, in_turns},
+    report::Report,
 };
 use crate::{project, shell};
 
@@ -17,96 +18,65 @@ const FORMATS: [&str; 10] =
 const LEGEND: &str = "Peak: of the process, the profile itself included. inferno: its collapse of the text in the format \
 perf-script, from a file.";
 
-/// The cost of writing one file.
-struct Figures {
-    seconds: f64,
-    peak_megabytes: f64,
-    megabytes: f64,
-}
+const COLUMNS: [&str; 3] = ["s", "peak MB", "MB written"];
+
+/// The most seconds, and the most memory, MB.
+const REPEATED_MAX: [f64; 2] = [1.0, 200.0];
+
+/// A worst case: only names repeat.
+const ALL_DIFFERENT_MAX: [f64; 2] = [5.0, 1_000.0];
 
 /// Measures the writing of a large profile in each format.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
-    let mut report = Report {
-        markdown: format!(
-            "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.\n\n\
-         | 50,000 stacks | s | peak MB | MB written |\n|---|---:|---:|---:|\n",
-            setting.runs
-        ),
-        ..Report::default()
-    };
-    let mut folded_seconds = f64::INFINITY;
-    for format in FORMATS {
-        let figures = median(&[format, "50000"], setting.runs)?;
-        if format == "folded" {
-            folded_seconds = figures.seconds;
-        }
-        row(&mut report, format, &figures);
-        REPEATED.check(&mut report, &format!("{format}, 50,000 stacks"), &figures);
-    }
-    let samples = setting.folder.join("formats.perf.txt");
-    let path = samples.to_str().context("a path that is no text")?;
-    median(&["perf-script", "50000", path], 1)?;
-    let collapse = median(&["collapse", path], setting.runs)?;
-    fs::remove_file(&samples)?;
-    row(&mut report, "folded, by inferno", &collapse);
-    let is_faster = folded_seconds <= collapse.seconds;
-    report.check(
-        "seconds to write folded stacks, beside inferno",
-        folded_seconds,
-        collapse.seconds,
-        is_faster,
-    );
-    report.markdown += "\n| 1,000,000 stacks, each once | s | peak MB | MB written |\n|---|---:|---:|---:|\n";
-    for format in FORMATS {
-        let figures = median(&[format, "1000000"], setting.runs)?;
-        row(&mut report, format, &figures);
-        ALL_DIFFERENT.check(&mut report, &format!("{format}, 1,000,000 stacks"), &figures);
-    }
-    // Writing to a String cannot fail.
-    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    let mut report = Report::new(&format!(
+        "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.",
+        setting.runs
+    ));
+    report.heading(&[["50,000 stacks"].as_slice(), &COLUMNS].concat());
+    let rows = write_all(setting, &mut report, ("50,000 stacks", "50000"), REPEATED_MAX)?;
+    let collapse = collapse(setting)?;
+    report.row("folded, by inferno", &collapse);
+    report.at_most("seconds to write folded stacks, beside inferno", rows[0].medians()[0], collapse[0]);
+    report.heading(&[["1,000,000 stacks, each once"].as_slice(), &COLUMNS].concat());
+    write_all(setting, &mut report, ("1,000,000 stacks", "1000000"), ALL_DIFFERENT_MAX)?;
+    report.paragraph(LEGEND);
     Ok(report)
 }
 
-/// Upper limits of the cost.
-struct Limits {
-    seconds: f64,
-    peak_megabytes: f64,
-}
-
-const REPEATED: Limits = Limits { seconds: 1.0, peak_megabytes: 200.0 };
-
-/// A worst case: only names repeat.
-const ALL_DIFFERENT: Limits = Limits { seconds: 5.0, peak_megabytes: 1_000.0 };
-
-impl Limits {
-    fn check(&self, report: &mut Report, what: &str, figures: &Figures) {
-        for (unit, value, limit) in
-            [("s", figures.seconds, self.seconds), ("peak MB", figures.peak_megabytes, self.peak_megabytes)]
-        {
-            report.check(&format!("{what}, {unit}"), value, limit, value <= limit);
+/// Adds a row for each format.
+fn write_all(
+    setting: &Setting,
+    report: &mut Report,
+    (what, stacks): (&str, &str),
+    limits: [f64; 2],
+) -> Result<Vec<Row<3>>> {
+    let formats = FORMATS.map(|format| (format, format));
+    let rows = in_turns("formats", setting.runs, &formats, |format| run(&[format, stacks]))?;
+    for row in &rows {
+        let figures = row.medians();
+        report.row(&row.title, &figures);
+        for ((unit, figure), limit) in COLUMNS.iter().zip(figures).zip(limits) {
+            report.at_most(&format!("{}, {what}, {unit}", row.title), figure, limit);
         }
     }
+    Ok(rows)
 }
 
-fn row(report: &mut Report, name: &str, figures: &Figures) {
-    let [seconds, peak, size] = [figures.seconds, figures.peak_megabytes, figures.megabytes].map(number);
-    // Writing to a String cannot fail.
-    let _ = writeln!(report.markdown, "| {name} | {seconds} | {peak} | {size} |");
+/// The collapse by inferno of the samples as text.
+fn collapse(setting: &Setting) -> Result<[f64; 3]> {
+    let samples = setting.folder.join("formats.perf.txt");
+    let path = samples.to_str().context("a path that is no text")?;
+    run(&["perf-script", "50000", path])?;
+    let rows = in_turns("formats", setting.runs, &[("inferno", path)], |path| run(&["collapse", path]))?;
+    fs::remove_file(&samples)?;
+    Ok(rows[0].medians())
 }
 
-/// The run with the median time.
-fn median(arguments: &[&str], runs: usize) -> Result<Figures> {
-    let mut all = (0..runs.max(1)).map(|_| run_once(arguments)).collect::<Result<Vec<_>>>()?;
-    all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let middle = all.len() / 2;
-    all.into_iter().nth(middle).context("nothing was measured")
-}
-
-fn run_once(arguments: &[&str]) -> Result<Figures> {
+/// The figures of one run in the order of the columns.
+fn run(arguments: &[&str]) -> Result<[f64; 3]> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--quiet", "--release", "--package", "profiler-tests", "--bin", "formats", "--"]);
     let said = shell::read(cargo.args(arguments).current_dir(project::root()))?;
     let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-    let [seconds, peak_megabytes, megabytes] = numbers[..] else { anyhow::bail!("said `{said}`") };
-    Ok(Figures { seconds, peak_megabytes, megabytes })
+    <[f64; 3]>::try_from(numbers).map_err(|_| anyhow!("said `{said}`"))
 }

@@ -18,6 +18,7 @@ use rustix::{
 use wait4::Wait4 as _;
 
 use super::{log, run_time, target::cpu_time};
+use crate::process;
 
 /// The interval of checks whether a starting profiler has opened a perf event.
 const FIRST_EVENT_POLL: Duration = Duration::from_micros(250);
@@ -140,7 +141,7 @@ impl Watch {
         self.wait_until(sampling_started + self.sampling.mul_f64(LAST_READING))?;
         let run_time_a_second = run_time::of_process(self.pid)
             .map(|run_time| run_time.div_f64(self.sampling.as_secs_f64() * LAST_READING));
-        let last_seen_bytes = polled_peak_bytes(self.pid).unwrap_or(0);
+        let last_seen_bytes = process::peak_bytes(self.pid).unwrap_or(0);
         if !self.wait_until(sampling_started + self.sampling)? && self.end == End::Interrupt {
             pidfd_send_signal(&self.descriptor, Signal::INT)?;
         }
@@ -183,7 +184,7 @@ impl Watch {
         let deadline = Instant::now() + SHUTDOWN_LIMIT;
         let mut peak = 0;
         loop {
-            peak = peak.max(polled_peak_bytes(self.pid).unwrap_or(0));
+            peak = peak.max(process::peak_bytes(self.pid).unwrap_or(0));
             if self.wait_until(Instant::now() + MEMORY_POLL)? {
                 return Ok(peak);
             }
@@ -204,15 +205,8 @@ impl Watch {
 
 /// The kernel's own figure counts from fork on, so it is never below the memory of this process.
 fn peak_bytes(polled: u64, of_usage: u64) -> u64 {
-    let own = polled_peak_bytes(std::process::id()).unwrap_or(0);
+    let own = process::peak_bytes(std::process::id()).unwrap_or(0);
     if of_usage > own { of_usage } else { polled }
-}
-
-fn polled_peak_bytes(pid: u32) -> Option<u64> {
-    const BYTES_PER_KB: u64 = 1024;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KB)
 }
 
 /// The line that most likely states why it failed: the first with a typical word, or the last.

@@ -5,9 +5,11 @@
 pub(crate) mod agent;
 mod bias;
 mod churn;
+mod costs;
 pub(crate) mod dotnet;
 mod events;
 mod formats;
+pub(crate) mod in_turns;
 mod log;
 mod measure;
 mod native;
@@ -123,13 +125,12 @@ impl Bench {
             let before = CpuTimes::now();
             let mut report = group.measure(&setting)?;
             let stolen = CpuTimes::now().stolen_percent_since(before);
-            let steal = format!(
-                "\nThe hypervisor took {stolen:.1} % of the machine's CPU time meanwhile (steal time).\n"
-            );
-            report.markdown.push_str(&steal);
+            report.paragraph(&format!(
+                "The hypervisor took {stolen:.1} % of the machine's CPU time meanwhile (steal time)."
+            ));
             println!("{}", report.markdown);
             if self.write {
-                document::write(DOCUMENT, group.markers(), &report.markdown)?;
+                document::write(DOCUMENT, &group.markers(), &report.markdown)?;
             }
             exceeded.extend(report.exceeded_budgets);
         }
@@ -184,12 +185,13 @@ impl Group {
     /// Measures the group.
     fn measure(self, setting: &Setting) -> Result<Report> {
         match self {
-            Self::Native => Ok(report::costs(&native::measure(setting)?, setting)),
+            Self::Native => Ok(costs::report(&native::measure(setting)?, setting)),
             Self::Unwinding => {
-                let Setting { tools, folder, .. } = setting;
-                let programs = programs::measure(&program_tools(tools), setting.seconds(8), folder)?;
-                let tables = tables::measure(&tools[0], setting.seconds(4), folder)?;
-                Ok(report::unwinding(&programs, &tables, setting))
+                let Setting { tools, folder, machine, .. } = setting;
+                let mut report = Report::new(&format!("Measured on {machine}."));
+                programs::measure(&program_tools(tools), setting.seconds(8), folder)?.write(&mut report);
+                tables::measure(&tools[0], setting.seconds(4), folder)?.write(&mut report);
+                Ok(report)
             }
             Self::Dotnet => dotnet::measure(setting),
             Self::Formats => formats::measure(setting),
@@ -205,21 +207,9 @@ impl Group {
     }
 
     /// The name of the markers in [`DOCUMENT`] around its tables.
-    fn markers(self) -> &'static str {
-        match self {
-            Self::Native => "bench",
-            Self::Unwinding => "unwinding",
-            Self::Dotnet => "dotnet",
-            Self::Formats => "formats",
-            Self::Bias => "bias",
-            Self::Node => "node",
-            Self::Churn => "churn",
-            Self::Sandbox => "sandbox",
-            Self::Waiting => "waiting",
-            Self::Record => "record",
-            Self::Agent => "agent",
-            Self::Events => "events",
-        }
+    fn markers(self) -> String {
+        let name = self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        if self == Self::Native { "bench".to_owned() } else { name }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::{
     PERF_COPIES_STACKS, Setting,
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The results of all measurements.
-pub(super) struct Measured {
+pub(super) struct Measurements {
     pub(super) native_99_hz: Series,
     pub(super) native_999_hz: Series,
     pub(super) native_9999_hz: Series,
@@ -27,7 +27,7 @@ pub(super) struct Measured {
 }
 
 /// Measures each profiler on each program.
-pub(super) fn measure(setting: &Setting) -> Result<Measured> {
+pub(super) fn measure(setting: &Setting) -> Result<Measurements> {
     let Setting { tools, runs, folder, .. } = setting;
     let (runs, seconds) = (*runs, |seconds| setting.seconds(seconds));
     let job = |target: &Target, frequency_hz, seconds| Job {
@@ -72,7 +72,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     let stacks =
         measure_on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
     let processes = many_processes(&own, folder, seconds(5))?;
-    Ok(Measured {
+    Ok(Measurements {
         native_99_hz,
         native_999_hz,
         native_9999_hz,
@@ -82,7 +82,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
         threads,
         stacks,
         processes,
-        known_stack_microseconds: growth_microseconds(&short, &long).context("the profiler failed")?,
+        known_stack_microseconds: growth_microseconds(&short, &long),
         binary_bytes: fs::metadata(&setting.profiler)?.len(),
     })
 }
@@ -115,7 +115,7 @@ fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series
 }
 
 /// The CPU time of one more sample of a known stack.
-fn growth_microseconds(short: &Series, long: &Series) -> Option<f64> {
-    let grown = |metric| Some(long.own(metric)? - short.own(metric)?);
-    Some(1e6 * grown(Metric::CpuSeconds)? / grown(Metric::Samples)?)
+fn growth_microseconds(short: &Series, long: &Series) -> f64 {
+    let grown = |metric| long.own(metric) - short.own(metric);
+    1e6 * grown(Metric::CpuSeconds) / grown(Metric::Samples)
 }

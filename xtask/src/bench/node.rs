@@ -1,17 +1,12 @@
 //! Measures the reader's time ordering and the pipeline on generated records of a node with many CPUs.
 
-use std::fmt::Write as _;
-
 use anyhow::{Result, ensure};
 
-use super::{
-    Setting,
-    report::{Report, number},
-    scenario::median,
-};
+use super::{Setting, in_turns::in_turns, report::Report};
 use crate::{shell, workspace::cargo};
 
 /// A simulated node.
+#[derive(Clone, Copy)]
 struct Node {
     cpus: u32,
     processes: u32,
@@ -29,67 +24,60 @@ const LEGEND: &str = "CPU: user and system time of the reader and the pipeline, 
 is not. worst delay: the longest time from a sample to the end of its processing; the reader waits up to 100 ms for a batch. \
 late: sideband events that were applied behind later ones.";
 
-/// The figures of one run, as the program prints them.
-struct Figures {
-    symbolized_percent: f64,
-    lost: f64,
-    late: f64,
-    cpu_microseconds: f64,
-    worst_delay_ms: f64,
-}
-
 /// Simulates each node.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
+    const WORST_DELAY: usize = 2;
+    const LOST: usize = 4;
     let seconds = setting.seconds(10);
-    let mut report = Report::default();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        report.markdown,
-        "Measured on {}, medians of {} runs of {seconds} s; the worst delay is that of all runs.\n\n\
-         | CPUs | processes | samples/s | forks/s | CPU us/sample | CPU, % of one | worst delay ms | symbolized % | lost | late |\n\
-         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    let scenarios = NODES.map(|node| {
+        let Node { cpus, processes, samples_per_second, forks_per_second } = node;
+        (format!("{cpus} | {processes} | {samples_per_second} | {forks_per_second}"), node)
+    });
+    let rows = in_turns("node", setting.runs, &scenarios, |node| node.simulate(seconds))?;
+    let mut report = Report::new(&format!(
+        "Measured on {}, medians of {} runs of {seconds} s; the worst delay is that of all runs.",
         setting.machine, setting.runs
+    ));
+    report.heading_of(
+        0,
+        &[
+            "CPUs",
+            "processes",
+            "samples/s",
+            "forks/s",
+            "CPU us/sample",
+            "CPU, % of one",
+            "worst delay ms",
+            "symbolized %",
+            "lost",
+            "late",
+        ],
     );
-    for node in &NODES {
-        let runs = (0..setting.runs).map(|_| node.simulate(seconds)).collect::<Result<Vec<_>>>()?;
-        node.write(&runs, &mut report);
+    for (row, node) in rows.iter().zip(&NODES) {
+        let mut figures = row.medians();
+        figures[WORST_DELAY] = row.largest(WORST_DELAY);
+        report.row(&row.title, &figures);
+        report.at_most(&format!("simulated node of {} CPUs: samples lost", node.cpus), figures[LOST], 0.0);
     }
-    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    report.paragraph(LEGEND);
     Ok(report)
 }
 
 impl Node {
-    fn simulate(&self, seconds: u64) -> Result<Figures> {
+    /// The figures of one run in the order of the columns.
+    fn simulate(&self, seconds: u64) -> Result<[f64; 6]> {
         let mut cargo = cargo(&["run", "--quiet", "--locked", "--release", "--package", "profiler-embedder"]);
         cargo.args(["--features", "simulation", "--bin", "node", "--"]);
         let Self { cpus, processes, samples_per_second, forks_per_second } = *self;
         cargo.args([cpus, processes, samples_per_second, forks_per_second].map(|count| count.to_string()));
         let said = shell::read(cargo.arg(seconds.to_string()))?;
         let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-        let [samples, symbolized_percent, lost, late, cpu_microseconds, worst_delay_ms] = numbers[..] else {
+        let [samples, symbolized_percent, lost, late, cpu_us, worst_delay_ms] = numbers[..] else {
             anyhow::bail!("said `{said}`")
         };
         let due = f64::from(samples_per_second) * seconds as f64;
         ensure!(samples + lost == due, "{samples} samples and {lost} lost of {due}");
-        Ok(Figures { symbolized_percent, lost, late, cpu_microseconds, worst_delay_ms })
-    }
-
-    fn write(&self, runs: &[Figures], report: &mut Report) {
-        let middle = |figure: fn(&Figures) -> f64| median(runs.iter().map(figure).collect());
-        let Self { cpus, processes, samples_per_second, forks_per_second } = self;
-        let cpu = middle(|run| run.cpu_microseconds);
-        let worst = runs.iter().map(|run| run.worst_delay_ms).fold(0.0, f64::max);
-        let _ = writeln!(
-            report.markdown,
-            "| {cpus} | {processes} | {samples_per_second} | {forks_per_second} | {} | {} | {} | {} | {} | {} |",
-            number(cpu),
-            number(100.0 * cpu / 1e6 * f64::from(*samples_per_second)),
-            number(worst),
-            number(middle(|run| run.symbolized_percent)),
-            number(middle(|run| run.lost)),
-            number(middle(|run| run.late)),
-        );
-        let lost = middle(|run| run.lost);
-        report.check(&format!("simulated node of {cpus} CPUs: samples lost"), lost, 0.0, lost <= 0.0);
+        let cpu_percent = 100.0 * cpu_us / 1e6 * f64::from(samples_per_second);
+        Ok([cpu_us, cpu_percent, worst_delay_ms, symbolized_percent, lost, late])
     }
 }

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt::Write as _,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -15,9 +14,9 @@ use wait4::Wait4 as _;
 
 use super::{
     Setting,
+    in_turns::in_turns_if_possible,
     measure::{self, End},
     report::{Report, number},
-    scenario::median,
     target::Target,
     tool::with_tracefs,
 };
@@ -38,23 +37,18 @@ const ATTACH_S: u64 = 3;
 /// The time for which a tool runs longer than the threads.
 const MARGIN_S: u64 = 2;
 
-const TOOLS: [Tool; 7] = [
-    Tool { title: "**profiler** --off-cpu --min-block 0", kind: Kind::Profiler(&[]) },
-    Tool {
-        title: "**profiler** --off-cpu --min-block 0 --max-overhead 100, a stack of each wait",
-        kind: Kind::Profiler(&["--max-overhead", "100"]),
-    },
-    Tool { title: "bpftrace, sched_switch, with stacks", kind: Kind::Bpftrace { has_stacks: true } },
-    Tool { title: "bpftrace, sched_switch, without stacks", kind: Kind::Bpftrace { has_stacks: false } },
-    Tool { title: "perf sched record, perf sched timehist", kind: Kind::PerfSched },
-    Tool { title: "perf record --off-cpu, perf script", kind: Kind::PerfOffCpu },
-    Tool { title: "offcputime-bpfcc", kind: Kind::Offcputime },
+const TOOLS: [(&str, Kind); 7] = [
+    ("**profiler** --off-cpu --min-block 0", Kind::Profiler(&[])),
+    (
+        "**profiler** --off-cpu --min-block 0 --max-overhead 100, a stack of each wait",
+        Kind::Profiler(&["--max-overhead", "100"]),
+    ),
+    ("bpftrace, sched_switch, with stacks", Kind::Bpftrace { has_stacks: true }),
+    ("bpftrace, sched_switch, without stacks", Kind::Bpftrace { has_stacks: false }),
+    ("perf sched record, perf sched timehist", Kind::PerfSched),
+    ("perf record --off-cpu, perf script", Kind::PerfOffCpu),
+    ("offcputime-bpfcc", Kind::Offcputime),
 ];
-
-struct Tool {
-    title: &'static str,
-    kind: Kind,
-}
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -65,54 +59,30 @@ enum Kind {
     Offcputime,
 }
 
-/// The figures of one run.
-struct Figures {
-    cpu_s: f64,
-    bpf_ms_a_second: Option<f64>,
-    error_percent: f64,
-}
-
 /// Adds the table.
 pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
     let seconds = setting.seconds(5);
-    let mut outcomes: Vec<Result<Vec<Figures>, String>> = TOOLS.iter().map(|_| Ok(Vec::new())).collect();
-    for run in 0..setting.runs {
-        for (tool, outcome) in TOOLS.iter().zip(&mut outcomes) {
-            let Ok(figures) = outcome else { continue };
-            eprintln!("waiting, run {}: {}", run + 1, tool.title);
-            match Workload::start(setting, seconds).and_then(|workload| workload.run(setting, tool.kind)) {
-                Ok(found) => figures.push(found),
-                Err(error) => *outcome = Err(format!("{error:#}")),
-            }
-        }
-    }
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        report.markdown,
-        "\n| off-CPU time of threads that wait for {seconds} s | CPU s | BPF ms a second | error % |\n|---|---:|---:|---:|"
-    );
-    for (tool, outcome) in TOOLS.iter().zip(outcomes) {
-        match outcome {
-            Ok(runs) => add_row(report, tool, &runs),
-            // A tool that does not work on this machine is left out.
-            Err(reason) => eprintln!("left out of the table: {}: {reason}", tool.title),
+    let rows = in_turns_if_possible("waiting", setting.runs, &TOOLS, |kind| {
+        Workload::start(setting, seconds)?.run(setting, *kind)
+    });
+    report.heading(&[
+        &format!("off-CPU time of threads that wait for {seconds} s"),
+        "CPU s",
+        "BPF ms a second",
+        "error %",
+    ]);
+    for row in rows {
+        let [cpu_s, bpf_ms_a_second, error_percent] = row.medians();
+        report.row_of(&row.title, &[number(cpu_s), number(bpf_ms_a_second), format!("{error_percent:+.2}")]);
+        if row.title.starts_with("**profiler**") {
+            report.at_most(
+                &format!("waiting: error of {}, %", row.title),
+                error_percent.abs(),
+                ERROR_PERCENT_MAX,
+            );
         }
     }
     Ok(())
-}
-
-fn add_row(report: &mut Report, tool: &Tool, runs: &[Figures]) {
-    let bpf_ms: Vec<_> = runs.iter().filter_map(|run| run.bpf_ms_a_second).collect();
-    let bpf_ms = if bpf_ms.is_empty() { "-".to_owned() } else { number(median(bpf_ms)) };
-    let cpu_s = median(runs.iter().map(|run| run.cpu_s).collect());
-    let error_percent = median(runs.iter().map(|run| run.error_percent).collect());
-    let _ =
-        writeln!(report.markdown, "| {} | {} | {bpf_ms} | {error_percent:+.2} |", tool.title, number(cpu_s));
-    if let Kind::Profiler(_) = tool.kind {
-        let what = format!("waiting: error of {}, %", tool.title);
-        let is_kept = error_percent.abs() <= ERROR_PERCENT_MAX;
-        report.check(&what, error_percent.abs(), ERROR_PERCENT_MAX, is_kept);
-    }
 }
 
 /// The running workload.
@@ -135,8 +105,8 @@ impl Workload {
         Ok(Self { target: Target::from_command(&mut command)?, seconds, report })
     }
 
-    /// Runs a tool beside it.
-    fn run(self, setting: &Setting, kind: Kind) -> Result<Figures> {
+    /// Runs a tool beside it. Its CPU seconds, milliseconds of its BPF programs a second, and its error in percent.
+    fn run(self, setting: &Setting, kind: Kind) -> Result<[f64; 3]> {
         let output = setting.folder.join("off_cpu.output");
         let recording = setting.folder.join("off_cpu.recording");
         let seconds = ATTACH_S + self.seconds + MARGIN_S;
@@ -150,11 +120,11 @@ impl Workload {
         let found_ns: f64 =
             found.iter().filter(|(name, _)| threads.contains(name.as_str())).map(|(_, ns)| ns).sum();
         ensure!(found_ns > 0.0, "it found no waits: {}", run.messages.lines().last().unwrap_or_default());
-        Ok(Figures {
-            cpu_s: (run.cpu + report_cpu).as_secs_f64(),
-            bpf_ms_a_second: run.run_time_a_second.map(|run_time| 1e3 * run_time.as_secs_f64()),
-            error_percent: 100.0 * (found_ns / measured_ns - 1.0),
-        })
+        Ok([
+            (run.cpu + report_cpu).as_secs_f64(),
+            run.run_time_a_second.map_or(f64::NAN, |run_time| 1e3 * run_time.as_secs_f64()),
+            100.0 * (found_ns / measured_ns - 1.0),
+        ])
     }
 }
 

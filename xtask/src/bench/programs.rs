@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    report::number,
+    report::Report,
     scenario::{Metric, Plan, Series},
     stacks::KnownCall,
     target::{SECONDS, Target},
@@ -105,14 +105,20 @@ const CALLS_OF_GO: [KnownCall; 7] = [
     ("runtime.wbBufFlush.func1", "runtime.systemstack"),
 ];
 
+const LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread, or Go's runtime a thread or a goroutine: \
+`_start` or the unsymbolized code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
+`clone3`, `runtime.mstart`, `runtime.mcall`, `runtime.goexit`. Exact: also, each function whose only caller is known has \
+this caller. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
+more than 2 % of a CPU (`--max-overhead`), stacks are cut: those of 1,000 frames, on a slow machine.";
+
 /// The results of each profiler for each program.
-pub(super) struct Measured(Vec<(&'static str, Series)>);
+pub(super) struct Measurements(Vec<(&'static str, Series)>);
 
 /// Samples each program with each of `tools`.
-pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path) -> Result<Measured> {
+pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path) -> Result<Measurements> {
     let all =
         PROGRAMS.iter().map(|program| Ok((program.title, sample_program(program, tools, seconds, folder)?)));
-    Ok(Measured(all.collect::<Result<_>>()?))
+    Ok(Measurements(all.collect::<Result<_>>()?))
 }
 
 /// Each profiler gets its own process, because some programs exit by themselves.
@@ -133,32 +139,26 @@ fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path
     Ok(Series { rows })
 }
 
-impl Measured {
-    /// The shares of whole stacks, and of exact ones where calls are known, as tables.
-    pub(super) fn markdown(&self) -> String {
-        let whole = self.table("whole stacks, %", Metric::WholePercent);
-        let exact = self.table("exact stacks, %", Metric::ExactPercent);
-        format!("{whole}\n{exact}")
+impl Measurements {
+    /// Adds the shares of whole stacks, and of exact ones where calls are known.
+    pub(super) fn write(&self, report: &mut Report) {
+        self.table(report, "whole stacks, %", Metric::WholePercent);
+        self.table(report, "exact stacks, %", Metric::ExactPercent);
+        report.paragraph(LEGEND);
     }
 
     /// A table of the programs that have a figure.
-    fn table(&self, title: &str, metric: Metric) -> String {
-        let mut text = String::new();
-        let Some((_, first)) = self.0.first() else { return text };
-        let titles: Vec<String> = first.rows.iter().map(|row| row.name.title(row.options)).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {title} | {} |", titles.join(" | "));
-        let _ = writeln!(text, "|---{}|", "|---:".repeat(titles.len()));
+    fn table(&self, report: &mut Report, heading: &str, metric: Metric) {
+        let tools = self.0.first().map_or(&[][..], |(_, series)| &series.rows);
+        let titles: Vec<String> = tools.iter().map(|row| row.name.title(row.options)).collect();
+        let columns: Vec<&str> = [heading].into_iter().chain(titles.iter().map(String::as_str)).collect();
+        report.heading(&columns);
         for (title, series) in &self.0 {
             let figures: Vec<_> = series.rows.iter().map(|row| row.figure(metric)).collect();
-            if figures.iter().all(Option::is_none) && metric == Metric::ExactPercent {
-                continue;
+            if metric == Metric::WholePercent || figures.iter().any(|figure| !figure.is_nan()) {
+                report.row(title, &figures);
             }
-            let cells: Vec<_> =
-                figures.into_iter().map(|figure| figure.map_or("-".to_owned(), number)).collect();
-            let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
         }
-        text
     }
 }
 

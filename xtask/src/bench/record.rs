@@ -1,16 +1,17 @@
 //! Measures what a recorder costs that samples a server under load for longer than it keeps.
 
-use std::{fmt::Write as _, fs, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
+    in_turns::in_turns,
     measure::{self, End},
-    report::{Report, number},
-    scenario::median,
+    report::Report,
 };
+use crate::process::cpu_time;
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
@@ -27,80 +28,42 @@ const PEAK_MB_MAX: f64 = 64.0;
 const LEGEND: &str = "CPU: user and system time of the recorder, also as a share of the server's; sampling: after the first two \
 seconds, in which it loads BPF programs and unwind tables. peak: its resident memory.";
 
-/// The figures of one run.
-#[derive(Clone, Copy)]
-struct Figures {
-    cpu_seconds: f64,
-    /// Of the CPU time of the server.
-    cpu_percent: f64,
-    /// As above, after the start.
-    sampling_percent: f64,
-    peak_mb: f64,
-}
-
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let seconds = setting.seconds(SECONDS);
     let server = Running::start(SERVER, Place::Host, &setting.folder)?;
-    let mut runs = Vec::new();
-    for run in 0..setting.runs {
-        eprintln!("recorder, run {}", run + 1);
-        runs.push(record(setting, server.pid(), seconds)?);
+    let rows = in_turns("record", setting.runs, &[(format!("`{OPTIONS}`"), server.pid())], |pid| {
+        record(setting, *pid, seconds)
+    })?;
+    let mut report = Report::new(&format!(
+        "Measured on {}, medians of {} runs of {seconds} s on an ASP.NET Core server under full load.",
+        setting.machine, setting.runs
+    ));
+    report.heading(&["profiler record", "CPU s", "CPU, % of the server's", "sampling", "peak MB"]);
+    for row in &rows {
+        let figures = row.medians();
+        report.row(&row.title, &figures);
+        let [_, _, sampling_percent, peak_mb] = figures;
+        report.at_most("recorder: CPU time, % of the server's", sampling_percent, CPU_PERCENT_MAX);
+        report.at_most("recorder: peak MB", peak_mb, PEAK_MB_MAX);
     }
-    Ok(report(&runs, setting, seconds))
+    report.paragraph(LEGEND);
+    Ok(report)
 }
 
-fn record(setting: &Setting, pid: u32, seconds: u64) -> Result<Figures> {
+/// CPU seconds, also in percent of those of the server, those after the start in the same way, and the peak memory, MB.
+fn record(setting: &Setting, pid: u32, seconds: u64) -> Result<[f64; 4]> {
     const BYTES_PER_MB: f64 = 1e6;
     let mut command = Command::new(&setting.profiler);
     command.args(["record", "-vv", "-p", &pid.to_string(), "-d", &seconds.to_string(), "--trigger", TRIGGER]);
     command.args(OPTIONS.split_whitespace()).arg("-o").arg(setting.folder.join("recorder-%n.profile"));
-    let before = cpu_seconds(pid)?;
+    let before = cpu_time(pid)?;
     let output = setting.folder.join("recorder.output");
-    let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
-    let of_server = cpu_seconds(pid)? - before;
-    // The load is the same from the start to the end.
     let length = Duration::from_secs(seconds);
+    let run = measure::run(&mut command, length, End::Itself, &output)?;
+    let server_s = (cpu_time(pid)? - before).as_secs_f64();
+    // The load is the same from the start to the end.
     let settled_share = 1.0 - measure::settled_after(length).as_secs_f64() / length.as_secs_f64();
-    Ok(Figures {
-        cpu_seconds: run.cpu.as_secs_f64(),
-        cpu_percent: 100.0 * run.cpu.as_secs_f64() / of_server,
-        sampling_percent: 100.0 * run.settled_cpu.as_secs_f64() / (settled_share * of_server),
-        peak_mb: run.peak_bytes as f64 / BYTES_PER_MB,
-    })
-}
-
-/// The CPU time of all threads of a process: `utime` and `stime` of `/proc/PID/stat`, in clock ticks (proc_pid_stat(5)).
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    const TICKS_PER_S: f64 = 100.0;
-    const FIELDS_TO_UTIME: usize = 11;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, which ends with the last parenthesis, may contain blanks.
-    let (_, fields) = stat.rsplit_once(')').context("a process has a name")?;
-    let times = fields.split_whitespace().skip(FIELDS_TO_UTIME).take(2);
-    let ticks = times.map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-    Ok(ticks / TICKS_PER_S)
-}
-
-fn report(runs: &[Figures], setting: &Setting, seconds: u64) -> Report {
-    let middle = |figure: fn(&Figures) -> f64| median(runs.iter().map(figure).collect());
-    let (cpu_seconds, cpu_percent) = (middle(|run| run.cpu_seconds), middle(|run| run.cpu_percent));
-    let (sampling_percent, peak_mb) = (middle(|run| run.sampling_percent), middle(|run| run.peak_mb));
-    let mut report = Report::default();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        report.markdown,
-        "Measured on {}, medians of {} runs of {seconds} s on an ASP.NET Core server under full load.\n\n\
-         | profiler record | CPU s | CPU, % of the server's | sampling | peak MB |\n|---|---:|---:|---:|---:|\n\
-         | `{OPTIONS}` | {} | {} | {} | {} |\n\n{LEGEND}\n",
-        setting.machine,
-        setting.runs,
-        number(cpu_seconds),
-        number(cpu_percent),
-        number(sampling_percent),
-        number(peak_mb)
-    );
-    let is_kept = sampling_percent <= CPU_PERCENT_MAX;
-    report.check("recorder: CPU time, % of the server's", sampling_percent, CPU_PERCENT_MAX, is_kept);
-    report.check("recorder: peak MB", peak_mb, PEAK_MB_MAX, peak_mb <= PEAK_MB_MAX);
-    report
+    let [cpu_s, settled_s] = [run.cpu, run.settled_cpu].map(|cpu| cpu.as_secs_f64());
+    let percent = [cpu_s / server_s, settled_s / (settled_share * server_s)].map(|share| 100.0 * share);
+    Ok([cpu_s, percent[0], percent[1], run.peak_bytes as f64 / BYTES_PER_MB])
 }

@@ -8,6 +8,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
+    in_turns::{median, outcomes},
     measure, stacks,
     target::{Target, cpu_time},
     tool::{Job, JobResult, KnownStacks, Tool, ToolName},
@@ -59,19 +60,12 @@ pub(super) struct Plan<'a> {
 impl Plan<'_> {
     /// Runs the profilers on `job`, in turns, and computes the medians.
     pub(super) fn carry_out(&self, job: &Job<'_>, target: &Target) -> Series {
-        let mut outcomes: Vec<Result<Vec<Figures>, String>> =
-            self.tools.iter().map(|_| Ok(Vec::new())).collect();
-        for run in 1..=self.runs {
-            for (tool, outcome) in self.tools.iter().zip(&mut outcomes) {
-                let Ok(done) = outcome else { continue };
-                let (program, options) = (tool.name.program(), tool.options);
-                eprintln!("run {run}: {program} {options} at {} Hz, {} s", job.frequency_hz, job.seconds);
-                match one_run(tool, job, target) {
-                    Ok(figures) => done.push(figures),
-                    Err(error) => *outcome = Err(format!("{error:#}")),
-                }
-            }
-        }
+        let title = |tool: &Tool| {
+            let (program, options) = (tool.name.program(), tool.options);
+            format!("{program} {options} at {} Hz, {} s", job.frequency_hz, job.seconds)
+        };
+        let tools: Vec<_> = self.tools.iter().map(|tool| (title(tool), tool)).collect();
+        let outcomes = outcomes("profilers", self.runs, &tools, |tool| one_run(tool, job, target));
         let row = |(tool, outcome): (&Tool, Result<Vec<Figures>, String>)| Row {
             name: tool.name,
             options: tool.options,
@@ -143,28 +137,22 @@ fn medians(runs: &[Figures]) -> Figures {
     metrics.map(|metric| (*metric, median(runs.iter().map(|run| run[metric]).collect()))).collect()
 }
 
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
-}
-
 impl Series {
     /// The figure of the profiler with its defaults.
-    pub(super) fn own(&self, metric: Metric) -> Option<f64> {
+    pub(super) fn own(&self, metric: Metric) -> f64 {
         self.own_with("", metric)
     }
 
     /// The figure of the profiler with these options.
-    pub(super) fn own_with(&self, options: &str, metric: Metric) -> Option<f64> {
+    pub(super) fn own_with(&self, options: &str, metric: Metric) -> f64 {
         let is_meant = |row: &&Row| row.name == ToolName::Profiler && row.options == options;
-        self.rows.iter().find(is_meant)?.figure(metric)
+        self.rows.iter().find(is_meant).map_or(f64::NAN, |row| row.figure(metric))
     }
 
     /// The best figure of the other profilers.
     pub(super) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
         let peers = self.rows.iter().filter(|row| row.name != ToolName::Profiler);
-        let found = peers.filter_map(|row| Some((row.name, row.figure(metric)?)));
+        let found = peers.map(|row| (row.name, row.figure(metric))).filter(|(_, figure)| !figure.is_nan());
         found.min_by(|(_, a), (_, b)| if metric.is_higher_better() { b.total_cmp(a) } else { a.total_cmp(b) })
     }
 }
@@ -177,20 +165,15 @@ impl Metric {
 }
 
 impl Row {
-    pub(super) fn figure(&self, metric: Metric) -> Option<f64> {
-        self.outcome.as_ref().ok()?.get(&metric).copied()
+    /// Not a number if the profiler failed or does not report it.
+    pub(super) fn figure(&self, metric: Metric) -> f64 {
+        self.outcome.as_ref().ok().and_then(|figures| figures.get(&metric)).copied().unwrap_or(f64::NAN)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_of_two_is_their_mean() {
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
-    }
 
     #[test]
     fn a_metric_that_is_missing_in_a_run_has_no_median() {

@@ -2,7 +2,7 @@
 //!
 //! The figures come from the profiler's log.
 
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 
@@ -17,7 +17,7 @@ use super::{
 const BYTES_PER_MEGABYTE: f64 = 1e6;
 
 /// The results of all measurements.
-pub(super) struct Measured {
+pub(super) struct Measurements {
     libraries: Vec<Library>,
     machine: Machine,
 }
@@ -52,9 +52,9 @@ struct Table {
 const MACHINE_FACTOR: u64 = 3;
 
 /// Samples each program for this time, and then the whole machine while all of them run.
-pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measured> {
+pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measurements> {
     let libraries = PROGRAMS.iter().map(|program| library(profiler, program, seconds, folder));
-    Ok(Measured {
+    Ok(Measurements {
         libraries: libraries.collect::<Result<_>>()?,
         machine: machine(profiler, seconds * MACHINE_FACTOR, folder)?,
     })
@@ -111,51 +111,55 @@ fn in_place(pid: u32) -> String {
     format!("unwind tables of process {pid} are in place")
 }
 
+const LEGEND: &str = "table: rows of 4 bytes, and 8 bytes for each 4 KiB page of code, in kernel memory. build: \
+from the parsed file to the table in the kernel. start to sampling: from the profiler's exec until its timers run. start \
+to whole stacks: from the profiler's exec until the tables of all modules of the target are in the kernel. peak MB: of \
+the profiler while it samples the target.";
+
 /// The most time from exec of the profiler to the first sample, milliseconds, and the most memory, MB, by program.
 const START_MS_MAX: [(&str, f64); 2] = [("C, 24 frames deep", 25.0), (".NET 9.0", 60.0)];
 const PEAK_MB_MAX: [(&str, f64); 2] = [("C, 24 frames deep", 12.0), ("rustc", 20.0)];
 
-impl Measured {
-    /// Records the figures that exceed their budgets.
-    pub(super) fn check(&self, report: &mut Report) {
-        for Library { program, sampling, peak_bytes, .. } in &self.libraries {
-            let limit = |limits: &'static [(&str, f64)]| limits.iter().find(|(of, _)| of == program);
-            if let Some((&(_, limit), sampling)) = limit(&START_MS_MAX).zip(*sampling) {
-                let milliseconds = sampling.as_secs_f64() * 1e3;
-                let what = format!("{program}: start to sampling, ms");
-                report.check(&what, milliseconds, limit, milliseconds <= limit);
-            }
-            if let Some(&(_, limit)) = limit(&PEAK_MB_MAX) {
-                let megabytes = *peak_bytes as f64 / BYTES_PER_MEGABYTE;
-                report.check(&format!("{program}: peak MB"), megabytes, limit, megabytes <= limit);
-            }
-        }
-    }
-
-    /// The figures as a table, and the whole machine in a sentence.
-    pub(super) fn markdown(&self) -> String {
-        let mut text =
-            "| target | its library | rows | table kB | build ms | start to sampling ms | start to whole stacks ms | peak MB |\n\
-                        |---|---|---:|---:|---:|---:|---:|---:|\n"
-                .to_owned();
-        let milliseconds =
-            |time: &Option<Duration>| time.map_or("-".to_owned(), |time| number(time.as_secs_f64() * 1e3));
+impl Measurements {
+    /// Adds the table, and the whole machine in a sentence.
+    pub(super) fn write(&self, report: &mut Report) {
+        report.heading_of(
+            2,
+            &[
+                "target",
+                "its library",
+                "rows",
+                "table kB",
+                "build ms",
+                "start to sampling ms",
+                "start to whole stacks ms",
+                "peak MB",
+            ],
+        );
         for Library { program, table, sampling, in_place, peak_bytes } in &self.libraries {
             let file = table.path.rsplit('/').next().unwrap_or_default();
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "| {program} | {file} | {} | {} | {} | {} | {} | {} |",
-                table.rows,
-                number(table.bytes as f64 / 1e3),
-                number(table.build_ms),
-                milliseconds(sampling),
-                milliseconds(in_place),
-                number(*peak_bytes as f64 / BYTES_PER_MEGABYTE),
+            let [sampling_ms, in_place_ms] =
+                [sampling, in_place].map(|time| time.map_or(f64::NAN, |time| 1e3 * time.as_secs_f64()));
+            let peak_mb = *peak_bytes as f64 / BYTES_PER_MEGABYTE;
+            let (rows, kilobytes) = (table.rows as f64, table.bytes as f64 / 1e3);
+            report.row(
+                &format!("{program} | {file}"),
+                &[rows, kilobytes, table.build_ms, sampling_ms, in_place_ms, peak_mb],
             );
+            let limit = |limits: &[(&str, f64)]| {
+                limits.iter().find(|(of, _)| of == program).map_or(f64::INFINITY, |(_, limit)| *limit)
+            };
+            if !sampling_ms.is_nan() {
+                report.at_most(
+                    &format!("{program}: start to sampling, ms"),
+                    sampling_ms,
+                    limit(&START_MS_MAX),
+                );
+            }
+            report.at_most(&format!("{program}: peak MB"), peak_mb, limit(&PEAK_MB_MAX));
         }
-        let _ = writeln!(text, "\n{}", self.machine.sentence());
-        text
+        report.paragraph(&self.machine.sentence());
+        report.paragraph(LEGEND);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result, ensure};
 use object::Object as _;
 
 use super::stacks::Entry;
-use crate::{container::Container, workloads};
+use crate::{container::Container, process::OwnedChild, workloads};
 
 /// The maximum run time of a target, longer than any bench.
 pub(super) const SECONDS: &str = "900";
 
 /// A running workload. Dropping it stops it.
 pub(crate) struct Target {
-    child: Child,
+    child: OwnedChild,
     pid: u32,
     /// Closing this pipe makes the workload exit.
     lifeline: Option<ChildStdin>,
@@ -60,7 +60,7 @@ impl Target {
 
     /// Starts a program that prints `ready` when it is.
     pub(crate) fn from_command(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = OwnedChild::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let lifeline = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("a workload has an output")?);
         let mut target = Self { pid: child.id(), child, lifeline, output };
@@ -118,14 +118,6 @@ impl Target {
         let bytes = fs::read(folder.join("exe"))?;
         let file_name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Entry { file_name, elf_address: object::File::parse(&*bytes)?.entry(), runtime_address })
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // It may have exited by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

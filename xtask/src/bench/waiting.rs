@@ -1,7 +1,6 @@
 //! Measures what waiting costs: passes over parked threads, the programs at each context switch, and other tools for the same.
 
 use std::{
-    fmt::Write as _,
     fs,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -12,10 +11,10 @@ use anyhow::{Result, ensure};
 use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
+    in_turns::in_turns,
     measure::{self, End},
     off_cpu_peers::{self, bpftrace_program},
-    report::{Report, number},
-    scenario::median,
+    report::Report,
     sysctl::Sysctl,
     target::Target,
     tool::with_tracefs,
@@ -41,22 +40,14 @@ const TIMED_SWITCH_NS_MAX: f64 = 600.0;
 const ATTACH_S: u64 = 2;
 
 /// What runs beside the two processes.
-const VARIANTS: [Variant; 6] = [
-    Variant { title: "nothing", runs: Beside::Nothing },
-    Variant { title: "BPF programs that return at once", runs: Beside::EmptyPrograms },
-    Variant { title: "--off-cpu of another process", runs: Beside::ProfilerOfOther },
-    Variant { title: "--off-cpu", runs: Beside::Profiler(&["--max-overhead", "0.0001"]) },
-    Variant {
-        title: "--off-cpu --max-overhead 100, a stack of each wait",
-        runs: Beside::Profiler(&["--max-overhead", "100"]),
-    },
-    Variant { title: "bpftrace", runs: Beside::Bpftrace },
+const VARIANTS: [(&str, Beside); 6] = [
+    ("nothing", Beside::Nothing),
+    ("BPF programs that return at once", Beside::EmptyPrograms),
+    ("--off-cpu of another process", Beside::ProfilerOfOther),
+    ("--off-cpu", Beside::Profiler(&["--max-overhead", "0.0001"])),
+    ("--off-cpu --max-overhead 100, a stack of each wait", Beside::Profiler(&["--max-overhead", "100"])),
+    ("bpftrace", Beside::Bpftrace),
 ];
-
-struct Variant {
-    title: &'static str,
-    runs: Beside,
-}
 
 enum Beside {
     Nothing,
@@ -68,17 +59,12 @@ enum Beside {
 
 /// Measures all.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
-    let mut report = Report::default();
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        report.markdown,
-        "Measured on {}, medians of {} runs in turns.\n",
-        setting.machine, setting.runs
-    );
+    let Setting { machine, runs, .. } = setting;
+    let mut report = Report::new(&format!("Measured on {machine}, medians of {runs} runs in turns."));
     passes(setting, &mut report)?;
     switches(setting, &mut report)?;
     off_cpu_peers::measure(setting, &mut report)?;
-    let _ = writeln!(report.markdown, "\n{LEGEND} {}", off_cpu_peers::LEGEND);
+    report.paragraph(&format!("{LEGEND} {}", off_cpu_peers::LEGEND));
     Ok(report)
 }
 
@@ -88,45 +74,35 @@ fn passes(setting: &Setting, report: &mut Report) -> Result<()> {
     /// Threads, microseconds of sleep, steps of computing, timer slack.
     const WAKING: [&str; 4] = ["100", "20000", "1000", "0"];
     let seconds = setting.seconds(10).max(SHORT_S + 1);
-    let _ = writeln!(
-        report.markdown,
-        "| `--wall` beside | CPU s in {seconds} s | CPU ms a second after the start |\n|---|---:|---:|"
-    );
-    for (threads, max) in [("10", None), ("100", None), ("1000", Some(PARKED_CPU_MS_MAX))] {
+    report.heading(&["`--wall` beside", &format!("CPU s in {seconds} s"), "CPU ms a second after the start"]);
+    for (threads, max_ms) in [("10", None), ("100", None), ("1000", Some(PARKED_CPU_MS_MAX))] {
         let parked = Target::start_with("parked", &[threads])?;
-        cost_of_passes(setting, report, (&format!("{threads} parked threads"), max), parked.pid())?;
+        cost_of_passes(setting, report, (&format!("{threads} parked threads"), max_ms), parked.pid())?;
     }
     let waking = Target::start_with("sleepers", &WAKING)?;
     cost_of_passes(setting, report, ("100 threads that each wake 50 times a second", None), waking.pid())?;
     drop(waking);
     let server = Running::start(SERVER, Place::Host, &setting.folder)?;
     let title = "an ASP.NET Core server under full load";
-    cost_of_passes(setting, report, (title, Some(BUSY_CPU_MS_MAX)), server.pid())?;
-    let _ = writeln!(report.markdown);
-    Ok(())
+    cost_of_passes(setting, report, (title, Some(BUSY_CPU_MS_MAX)), server.pid())
 }
 
 /// Adds the row of a process, with the most CPU time that its passes may take, milliseconds a second.
 fn cost_of_passes(
     setting: &Setting,
     report: &mut Report,
-    (title, max): (&str, Option<f64>),
+    (title, max_ms): (&str, Option<f64>),
     pid: u32,
 ) -> Result<()> {
     let seconds = setting.seconds(10).max(SHORT_S + 1);
-    let mut cpu_s = [SHORT_S, seconds].map(|_| Vec::new());
-    for run in 0..setting.runs {
-        eprintln!("waiting, run {}: {title}", run + 1);
-        for (seconds, found) in [SHORT_S, seconds].into_iter().zip(&mut cpu_s) {
-            found.push(wall_cpu_s(setting, pid, seconds)?);
-        }
-    }
-    let [short_s, cpu_s] = cpu_s.map(median);
+    let scenarios = [SHORT_S, seconds].map(|seconds| (title, seconds));
+    let rows =
+        in_turns("waiting", setting.runs, &scenarios, |seconds| Ok([wall_cpu_s(setting, pid, *seconds)?]))?;
+    let [[short_s], [cpu_s]] = [0, 1].map(|row| rows[row].medians());
     let ms_a_second = 1e3 * (cpu_s - short_s) / (seconds - SHORT_S) as f64;
-    let _ = writeln!(report.markdown, "| {title} | {} | {} |", number(cpu_s), number(ms_a_second));
-    if let Some(max) = max {
-        let what = format!("waiting: {title}, CPU ms a second");
-        report.check(&what, ms_a_second, max, ms_a_second <= max);
+    report.row(title, &[cpu_s, ms_a_second]);
+    if let Some(max_ms) = max_ms {
+        report.at_most(&format!("waiting: {title}, CPU ms a second"), ms_a_second, max_ms);
     }
     Ok(())
 }
@@ -145,45 +121,32 @@ fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
     // The statistics read the clock twice in each run of a program, which takes longer than most runs.
     let _without_statistics = Sysctl::set("bpf_stats_enabled", "0")?;
     let (target, other) = (Target::start("switches")?, Target::start_with("parked", &["1"])?);
-    let mut round_trips_ns = VARIANTS.map(|_| Vec::new());
-    for run in 0..setting.runs {
-        for (variant, found) in VARIANTS.iter().zip(&mut round_trips_ns) {
-            eprintln!("waiting, run {}: {}", run + 1, variant.title);
-            found.extend(round_trip_ns(setting, variant, &target, &other)?);
+    let rows = in_turns("waiting", setting.runs, &VARIANTS, |beside| {
+        Ok([round_trip_ns(setting, beside, &target, &other)?.unwrap_or(f64::NAN)])
+    })?;
+    report.heading(&["beside", "round trip ns", "added ns"]);
+    let [[alone_ns], [with_empty_ns]] = [0, 1].map(|row| rows[row].medians());
+    let empty_ns = (with_empty_ns - alone_ns) / 2.0;
+    for (row, (title, beside)) in rows.iter().zip(&VARIANTS) {
+        let [round_trip_ns] = row.medians();
+        if round_trip_ns.is_nan() {
+            continue;
         }
-    }
-    let _ = writeln!(report.markdown, "| beside | round trip ns | added ns |\n|---|---:|---:|");
-    let [alone_ns, with_empty_ns] = [0, 1].map(|variant| median(round_trips_ns[variant].clone()));
-    let of_empty_ns = (with_empty_ns - alone_ns) / 2.0;
-    for (variant, found) in VARIANTS.iter().zip(&round_trips_ns).filter(|(_, found)| !found.is_empty()) {
-        let round_trip_ns = median(found.clone());
         let added_ns = (round_trip_ns - alone_ns) / 2.0;
-        let _ = writeln!(
-            report.markdown,
-            "| {} | {} | {} |",
-            variant.title,
-            number(round_trip_ns),
-            number(added_ns)
-        );
-        let max = match variant.runs {
+        report.row(title, &[round_trip_ns, added_ns]);
+        let max_ns = match beside {
             Beside::ProfilerOfOther => OTHER_SWITCH_NS_MAX,
             Beside::Profiler(_) => TIMED_SWITCH_NS_MAX,
             Beside::Nothing | Beside::EmptyPrograms | Beside::Bpftrace => continue,
         };
-        let what = format!("waiting: {}, ns a switch beyond empty programs", variant.title);
-        let own_ns = added_ns - of_empty_ns;
-        report.check(&what, own_ns, max, own_ns <= max);
+        let what = format!("waiting: {title}, ns a switch beyond empty programs");
+        report.at_most(&what, added_ns - empty_ns, max_ns);
     }
     Ok(())
 }
 
-/// The mean round trip in the middle of a run; `None` where the tool is not there, or fails.
-fn round_trip_ns(
-    setting: &Setting,
-    variant: &Variant,
-    target: &Target,
-    other: &Target,
-) -> Result<Option<f64>> {
+/// The mean round trip in the middle of a run; `None` where the tool is not installed, or fails.
+fn round_trip_ns(setting: &Setting, beside: &Beside, target: &Target, other: &Target) -> Result<Option<f64>> {
     let seconds = setting.seconds(4);
     let profile = |pid: u32, options: &[&str]| {
         let mut command = Command::new(&setting.profiler);
@@ -192,7 +155,7 @@ fn round_trip_ns(
             .args(options);
         command
     };
-    let command = match variant.runs {
+    let command = match *beside {
         Beside::Nothing => None,
         Beside::EmptyPrograms => {
             let mut command = Command::new(workloads::output_folder().join("empty_programs"));
@@ -218,7 +181,7 @@ fn round_trip_ns(
     let elapsed_ns = begin.elapsed().as_nanos() as f64;
     let has_failed = running.is_some_and(|mut running| !running.wait().is_ok_and(|status| status.success()));
     if has_failed {
-        eprintln!("left out of the table: {}: it failed", variant.title);
+        eprintln!("left out of the table: it failed");
     }
     Ok((!has_failed).then_some(elapsed_ns / switches as f64))
 }

@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 
+use super::Purpose;
 use crate::{build_ebpf::toolchain, project, shell};
 
 /// Profilers to compare with: name, the program's name, version, further arguments.
@@ -24,29 +25,24 @@ pub(super) fn bpf_linker() -> Result<()> {
     shell::run_quietly(&mut cargo)
 }
 
-/// Checks licences and sources of dependencies.
-pub(super) fn cargo_deny() -> Result<()> {
-    if shell::find("cargo-deny").is_some() {
-        return Ok(());
-    }
-    // Unoptimized, it is there in half the time and fast enough.
-    shell::run_quietly(cargo_install("cargo-deny", "0.20.2").arg("--debug"))
-}
+/// Subcommands of cargo, and what they are needed for.
+const SUBCOMMANDS: [(&str, &str, &[Purpose]); 3] = [
+    // Checks licences and sources of dependencies.
+    ("cargo-deny", "0.20.2", &[Purpose::Dependencies]),
+    // Runs tests.
+    ("cargo-nextest", "0.9.143", &[Purpose::Tests]),
+    // Lists the packages of a binary in it. The workloads include a release.
+    ("cargo-auditable", "0.7.7", &[Purpose::Release, Purpose::Workloads]),
+];
 
-/// Runs tests.
-pub(super) fn cargo_nextest() -> Result<()> {
-    if shell::find("cargo-nextest").is_some() {
-        return Ok(());
+/// Installs the subcommands that are missing for `purposes`. Unoptimized, they are there in half the time and fast enough.
+pub(super) fn subcommands(purposes: &[Purpose]) -> Result<()> {
+    for (name, version, needed_for) in SUBCOMMANDS {
+        if needed_for.iter().any(|purpose| purposes.contains(purpose)) && shell::find(name).is_none() {
+            shell::run_quietly(cargo_install(name, version).arg("--debug"))?;
+        }
     }
-    shell::run_quietly(cargo_install("cargo-nextest", "0.9.143").arg("--debug"))
-}
-
-/// Lists the packages of a binary in it.
-pub(super) fn cargo_auditable() -> Result<()> {
-    if shell::find("cargo-auditable").is_some() {
-        return Ok(());
-    }
-    shell::run_quietly(cargo_install("cargo-auditable", "0.7.7").arg("--debug"))
+    Ok(())
 }
 
 /// Where the profilers to compare with are.

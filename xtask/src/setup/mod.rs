@@ -88,16 +88,7 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     if purposes.contains(&Purpose::Ebpf) {
         cargo_install::bpf_linker()?;
     }
-    if purposes.contains(&Purpose::Dependencies) {
-        cargo_install::cargo_deny()?;
-    }
-    if purposes.contains(&Purpose::Tests) {
-        cargo_install::cargo_nextest()?;
-    }
-    // The workloads include a release.
-    if purposes.contains(&Purpose::Release) || purposes.contains(&Purpose::Workloads) {
-        cargo_install::cargo_auditable()?;
-    }
+    cargo_install::subcommands(purposes)?;
     if purposes.contains(&Purpose::Workloads) {
         dotnet::install()?;
         native_aot::install()?;
@@ -110,20 +101,20 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
 
 /// Debian's packages for `purpose` whose programs are not here.
 fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
-    let lacking =
-        |(program, package): &(&str, &'static str)| shell::find(program).is_none().then_some(*package);
+    let lacking = |packages: &'static [(&str, &str)]| {
+        packages.iter().filter(|(program, _)| shell::find(program).is_none()).map(|(_, package)| *package)
+    };
     match purpose {
         Purpose::Ebpf => missing_for_ebpf(),
         Purpose::Dependencies | Purpose::Tests | Purpose::Release => Vec::new(),
-        Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
-        Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).chain(missing_names_of_libc()).collect(),
+        Purpose::Workloads => lacking(&WORKLOADS).collect(),
+        Purpose::EndToEnd => lacking(&END_TO_END).chain(missing_names_of_libc()).collect(),
         Purpose::Bench => {
-            let packages = BENCH.iter().filter_map(lacking);
-            packages.chain(missing_for_lightswitch()).chain(missing_names_of_libc()).collect()
+            lacking(&BENCH).chain(missing_for_lightswitch()).chain(missing_names_of_libc()).collect()
         }
-        Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
-        Purpose::FreshMachine => FRESH_MACHINE.iter().filter_map(lacking).collect(),
-        Purpose::Situations => SITUATIONS.iter().filter_map(lacking).chain(missing_postgres()).collect(),
+        Purpose::KernelMatrix => lacking(&KERNEL_MATRIX).collect(),
+        Purpose::FreshMachine => lacking(&FRESH_MACHINE).collect(),
+        Purpose::Situations => lacking(&SITUATIONS).chain(missing_postgres()).collect(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Runs the program that embeds the library.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    process::{Child, ChildStdout, Command, Stdio},
+    io::BufReader,
+    process::{ChildStdout, Command},
     time::Duration,
 };
 
@@ -12,11 +12,15 @@ use super::{
     minute::{Account, Minute},
     usage::Usage,
 };
-use crate::{project, shell, workspace::cargo};
+use crate::{
+    process::{OwnedChild, next_line},
+    project, shell,
+    workspace::cargo,
+};
 
 /// The running program. Dropping it stops it.
 pub(super) struct Embedder {
-    child: Child,
+    child: OwnedChild,
     output: BufReader<ChildStdout>,
     /// User and system time at the end of the last minute.
     cpu: Duration,
@@ -28,8 +32,7 @@ impl Embedder {
         shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler-embedder"]))?;
         let mut command = Command::new(project::root().join("target/release/agent"));
         command.args([frequency_hz, SECONDS, minutes].map(|number| number.to_string()));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let output = BufReader::new(child.stdout.take().context("a child has an output")?);
+        let (child, output) = OwnedChild::with_output(&mut command)?;
         Ok(Self { child, output, cpu: Duration::ZERO })
     }
 
@@ -50,17 +53,7 @@ impl Embedder {
     }
 
     fn account(&mut self) -> Result<Account> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        ensure!(!line.is_empty(), "the program that embeds the library failed");
+        let line = next_line(&mut self.output).context("the program that embeds the library failed")?;
         Account::parse(&line).with_context(|| format!("it printed {line:?}"))
-    }
-}
-
-impl Drop for Embedder {
-    fn drop(&mut self) {
-        // It has exited unless the run failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

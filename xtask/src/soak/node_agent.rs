@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
-    process::{Child, ChildStdout, Command, Stdio},
+    io::BufReader,
+    process::{ChildStdout, Command},
     time::Duration,
 };
 
@@ -13,15 +13,18 @@ use super::{Churn, DOCUMENT, usage::Usage};
 use crate::{
     bench::{
         agent::{Receiver, field},
-        report::number,
+        in_turns::median,
+        report::{Report, number},
     },
-    document, project, shell,
+    document,
+    process::{OwnedChild, next_line},
+    project, shell,
     workspace::cargo,
 };
 
 const MAX_MILLICORES: f64 = 10.0;
-const MAX_PEAK_BYTES: u64 = 64_000_000;
-const MAX_DESCRIPTORS: usize = 512;
+const MAX_PEAK_MB: f64 = 64.0;
+const MAX_DESCRIPTORS: f64 = 512.0;
 
 const HEADING: &str = "| minute | resident MB | peak MB | descriptors | CPU, thousandths | sampled | delivered | queued | account |\n\
 |---:|---:|---:|---:|---:|---:|---:|---:|---|";
@@ -40,7 +43,7 @@ const PARTS: [&str; 8] = [
 
 /// The running agent. Dropping it stops it.
 struct NodeAgent {
-    child: Child,
+    child: OwnedChild,
     log: BufReader<ChildStdout>,
     cpu: Duration,
 }
@@ -91,45 +94,30 @@ pub(super) fn run(minutes: u64, write: bool) -> Result<()> {
     if write {
         document::write(DOCUMENT, "soak-agent", &format!("{table}\n{summary}\n"))?;
     }
-    let failures = failures(&measured, last);
+    let failures = check(&measured, last).exceeded_budgets;
     ensure!(failures.is_empty(), "{} limits are exceeded:\n  {}", failures.len(), failures.join("\n  "));
     done.ensure_pace(minutes)
 }
 
-fn failures(minutes: &[Minute], last: Account) -> Vec<String> {
-    let mut failures = Vec::new();
-    let millicores = median_millicores(minutes);
-    if millicores > MAX_MILLICORES {
-        failures
-            .push(format!("CPU: {millicores:.1} thousandths in the median minute, over {MAX_MILLICORES}"));
-    }
-    let peak = minutes.iter().map(|minute| minute.usage.peak_bytes).max().unwrap_or_default();
-    if peak > MAX_PEAK_BYTES {
-        failures.push(format!("resident memory: {peak} bytes at its peak, over {MAX_PEAK_BYTES}"));
-    }
-    let descriptors = minutes.iter().map(|minute| minute.usage.descriptors).max().unwrap_or_default();
-    if descriptors > MAX_DESCRIPTORS {
-        failures.push(format!("descriptors: {descriptors}, over {MAX_DESCRIPTORS}"));
-    }
+fn check(minutes: &[Minute], last: Account) -> Report {
+    let mut report = Report::default();
+    let most = |figure: fn(&Minute) -> f64| minutes.iter().map(figure).fold(0.0, f64::max);
     let wrong = minutes.iter().filter(|minute| !minute.account.is_exact).count();
-    if wrong > 0 || !last.is_exact {
-        failures.push(format!(
-            "account: {wrong} of {} do not add up, the last one: {}",
-            minutes.len(),
-            last.is_exact
-        ));
-    }
-    if last.delivered < last.sampled {
-        failures.push(format!("delivery: {} of {} samples", last.delivered, last.sampled));
-    }
-    failures
+    report.at_most("CPU, thousandths in the median minute", median_millicores(minutes), MAX_MILLICORES);
+    report.at_most(
+        "peak of resident memory, MB",
+        most(|minute| minute.usage.peak_bytes as f64 / 1e6),
+        MAX_PEAK_MB,
+    );
+    report.at_most("descriptors", most(|minute| minute.usage.descriptors as f64), MAX_DESCRIPTORS);
+    report.at_most("accounts that do not add up", (wrong + usize::from(!last.is_exact)) as f64, 0.0);
+    report.at_least("samples delivered", last.delivered as f64, last.sampled as f64);
+    report
 }
 
 /// The first minute has the start, and may be shorter than a minute.
 fn median_millicores(minutes: &[Minute]) -> f64 {
-    let mut all: Vec<f64> = minutes.iter().skip(1).map(|minute| minute.millicores).collect();
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or_default()
+    median(minutes.iter().skip(1).map(|minute| minute.millicores).collect())
 }
 
 impl NodeAgent {
@@ -138,8 +126,7 @@ impl NodeAgent {
         let seconds = (60 * (minutes + 1)).to_string();
         let mut command = Command::new(project::root().join("target/release/profiler"));
         command.args(["agent", "-F", "19", "-d", &seconds, "--otlp", url]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let log = BufReader::new(child.stdout.take().context("a child has an output")?);
+        let (child, log) = OwnedChild::with_output(&mut command)?;
         Ok(Self { child, log, cpu: Duration::ZERO })
     }
 
@@ -162,21 +149,11 @@ impl NodeAgent {
 
     fn line_with(&mut self, text: &str) -> Result<String> {
         loop {
-            let mut line = String::new();
-            self.log.read_line(&mut line)?;
-            ensure!(!line.is_empty(), "the agent ended");
+            let line = next_line(&mut self.log).context("the agent failed")?;
             if line.contains(text) {
                 return Ok(line);
             }
         }
-    }
-}
-
-impl Drop for NodeAgent {
-    fn drop(&mut self) {
-        // It has exited unless the run failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

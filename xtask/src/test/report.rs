@@ -2,13 +2,12 @@
 
 use std::{
     fmt::Write as _,
-    fs,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
 
-use crate::steal::CpuTimes;
+use crate::{process::cpu_time_of_children, steal::CpuTimes};
 
 /// A part of a run.
 #[derive(Clone, Copy)]
@@ -52,9 +51,9 @@ pub(crate) fn run(steps: &[Step], budget: Duration) -> Result<()> {
     let machine_before = CpuTimes::now();
     for step in steps {
         println!("\n==> {}", step.name);
-        let (start, cpu_before) = (Instant::now(), cpu_time_of_children());
+        let (start, cpu_before) = (Instant::now(), cpu_time_of_children()?);
         let result = (step.run)();
-        let cpu = cpu_time_of_children().saturating_sub(cpu_before);
+        let cpu = cpu_time_of_children()?.saturating_sub(cpu_before);
         let time = Time { name: step.name, elapsed: start.elapsed(), cpu };
         println!("<== {}: {:.1} s", time.name, time.elapsed.as_secs_f64());
         times.push(time);
@@ -99,33 +98,9 @@ fn table(times: &mut [Time], budget: Duration) -> String {
     text
 }
 
-/// `cutime` and `cstime` of `proc_pid_stat(5)`.
-fn cpu_time_of_children() -> Duration {
-    fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_time(&stat)).unwrap_or_default()
-}
-
-fn cpu_time(stat: &str) -> Option<Duration> {
-    /// `USER_HZ`, which is the same on every architecture that the profiler supports.
-    const TICKS_PER_SECOND: u64 = 100;
-    /// Fields 16 and 17, counted behind the command, which is field 2.
-    const CHILDREN_USER: usize = 13;
-    // The command may contain spaces and parentheses.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks = fields.split(' ').skip(CHILDREN_USER).take(2).map(str::parse::<u64>);
-    let ticks = ticks.collect::<Result<Vec<_>, _>>().ok()?;
-    Some(Duration::from_millis(ticks.iter().sum::<u64>() * 1_000 / TICKS_PER_SECOND))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cpu_time_of_children_is_read_behind_any_command() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 11 12 250 50 20 0 1 0 99";
-        assert_eq!(cpu_time(stat), Some(Duration::from_secs(3)));
-        assert_eq!(cpu_time("7 (x"), None);
-    }
 
     #[test]
     fn the_longest_step_is_the_first_row() {

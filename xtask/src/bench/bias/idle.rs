@@ -1,7 +1,6 @@
 //! Counts timer interrupts of a machine without work, with and without a profiler.
 
 use std::{
-    fmt::Write as _,
     fs,
     path::Path,
     thread,
@@ -11,11 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::run::Sampler;
-use crate::bench::{
-    Setting,
-    report::{Report, number},
-    scenario::median,
-};
+use crate::bench::{Setting, in_turns::median, report::Report};
 
 /// A frequency at which the ticks of one timer on each CPU stand out.
 const FREQUENCY_HZ: u64 = 99;
@@ -65,29 +60,23 @@ impl Measured<'_> {
     }
 
     fn write(self, report: &mut Report) {
-        // Writing to a String cannot fail.
-        let _ = write!(
-            report.markdown,
-            "| idle machine, {FREQUENCY_HZ} Hz | timer interrupts a second and CPU | added |\n|---|---:|---:|\n\
-             | no profiler | {} | |\n",
-            number(median(self.without.clone()))
-        );
+        let heading = format!("idle machine, {FREQUENCY_HZ} Hz");
+        report.heading(&[&heading, "timer interrupts a second and CPU", "added"]);
+        report.row("no profiler", &[median(self.without.clone()), f64::NAN]);
         let mut own = None;
         for (sampler, added) in self.added.into_iter().filter(|(_, added)| !added.is_empty()) {
             let with = self.without.iter().zip(&added).map(|(without, added)| without + added).collect();
             let (with, added) = (median(with), median(added));
-            let title = sampler.title().replace(" -p", " -a");
-            let _ = writeln!(report.markdown, "| {title} | {} | {} |", number(with), number(added));
+            report.row(&sampler.title().replace(" -p", " -a"), &[with, added]);
             match (sampler, own) {
                 (Sampler::Profiler(_), _) => own = Some(added),
                 (Sampler::PerfOfMachine(_), Some(own)) => {
-                    let limit = TOLERANCE * added;
-                    report.check("timer interrupts added to an idle CPU", own, limit, own <= limit);
+                    report.at_most("timer interrupts added to an idle CPU", own, TOLERANCE * added);
                 }
                 _ => {}
             }
         }
-        let _ = writeln!(report.markdown, "\n{LEGEND}");
+        report.paragraph(LEGEND);
     }
 }
 

@@ -8,8 +8,6 @@ mod load;
 mod ratios;
 mod run;
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 
 use self::{
@@ -80,24 +78,34 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
             cell.run(seconds, setting)?;
         }
     }
-    let mut report = Report::default();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        report.markdown,
-        "Measured on {}, {rounds} runs of {seconds} s of each row, in turns.\n\n{}",
-        setting.machine, HEADING
-    );
+    let mut report = Report::new(&format!(
+        "Measured on {}, {rounds} runs of {seconds} s of each row, in turns.",
+        setting.machine
+    ));
+    report.heading_of(0, &COLUMNS);
     for cell in &cells {
         cell.write(&mut report);
     }
-    let _ = write!(report.markdown, "\n{}\n{LEGEND}\n\n", pooled(&cells));
+    report.paragraph(&pooled(&cells));
+    report.paragraph(LEGEND);
     eprintln!("interrupts of an idle machine");
     idle::measure(&samplers, setting, &mut report)?;
     Ok(report)
 }
 
-const HEADING: &str = "| sleep ms | threads | timer slack | Hz | profiler | busy % | due in a run | found/due | deviation | \
-binomial | ratio |\n|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|\n";
+const COLUMNS: [&str; 11] = [
+    "sleep ms",
+    "threads",
+    "timer slack",
+    "Hz",
+    "profiler",
+    "busy %",
+    "due in a run",
+    "found/due",
+    "deviation",
+    "binomial",
+    "ratio",
+];
 
 /// The profiler, and those of its peers whose samples have times here.
 fn samplers(tools: &[Tool]) -> Vec<Sampler> {
@@ -136,16 +144,18 @@ impl Cell {
         let Load { sleep_ms, threads, slack_ns, frequency_hz } = self.load;
         let slack = if slack_ns == 0 { "50 us".to_owned() } else { format!("{slack_ns} ns") };
         for (sampler, ratios) in self.samplers.iter().filter(|(_, ratios)| ratios.has_deviation()) {
-            let _ = writeln!(
-                report.markdown,
-                "| {sleep_ms} | {threads} | {slack} | {frequency_hz} | {} | {:.0} | {:.0} | {:.3} | {:.3} | {:.3} | {:.2} |",
-                sampler.title(),
-                100.0 * ratios.busy(),
-                ratios.due(),
-                ratios.mean(),
-                ratios.deviation(),
-                ratios.binomial(),
-                ratios.deviation() / ratios.binomial(),
+            let title = format!("{sleep_ms} | {threads} | {slack} | {frequency_hz} | {}", sampler.title());
+            let (deviation, binomial) = (ratios.deviation(), ratios.binomial());
+            report.row_of(
+                &title,
+                &[
+                    format!("{:.0}", 100.0 * ratios.busy()),
+                    format!("{:.0}", ratios.due()),
+                    format!("{:.3}", ratios.mean()),
+                    format!("{deviation:.3}"),
+                    format!("{binomial:.3}"),
+                    format!("{:.2}", deviation / binomial),
+                ],
             );
             if matches!(sampler, Sampler::Profiler(_)) {
                 let what = format!("{sleep_ms} ms, {threads} threads, slack {slack}, {frequency_hz} Hz");
@@ -158,11 +168,10 @@ impl Cell {
 fn check(report: &mut Report, what: &str, ratios: &Ratios) {
     let [least, most] = MEAN_BUDGET;
     let (mean, spread) = (ratios.mean(), ratios.deviation() / ratios.binomial());
-    report.check(&format!("{what}: found/due, at least"), mean, least, mean >= least);
-    report.check(&format!("{what}: found/due, at most"), mean, most, mean <= most);
-    report.check(&format!("{what}: deviation to binomial"), spread, SPREAD_BUDGET, spread <= SPREAD_BUDGET);
-    let busy = 100.0 * ratios.busy();
-    report.check(&format!("{what}: busy %"), busy, BUSY_BUDGET_PERCENT, busy <= BUSY_BUDGET_PERCENT);
+    report.at_least(&format!("{what}: found/due, at least"), mean, least);
+    report.at_most(&format!("{what}: found/due, at most"), mean, most);
+    report.at_most(&format!("{what}: deviation to binomial"), spread, SPREAD_BUDGET);
+    report.at_most(&format!("{what}: busy %"), 100.0 * ratios.busy(), BUSY_BUDGET_PERCENT);
 }
 
 /// The profiler's rows in one sentence: the deviation of each alone is known to a quarter only.
@@ -177,7 +186,7 @@ fn pooled(cells: &[Cell]) -> String {
     let squares = own.iter().map(|ratios| (ratios.deviation() / ratios.binomial()).powi(2));
     let spread = (squares.sum::<f64>() / count).sqrt();
     format!(
-        "All {} rows of the profiler together: found/due {mean:.3}, deviation {} times the binomial one.\n",
+        "All {} rows of the profiler together: found/due {mean:.3}, deviation {} times the binomial one.",
         own.len(),
         number(spread)
     )

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use super::{
     load::{Load, Sleepers},
     ratios::Counted,
 };
-use crate::{bench::tool::Tool, shell};
+use crate::{bench::tool::Tool, process::OwnedChild, shell};
 
 /// A profiler samples for so much longer than the window, so that it ends after the window.
 const MARGIN: Duration = Duration::from_millis(1_500);
@@ -79,7 +79,8 @@ impl Sampler {
         let mut command = self.command(pid, frequency_hz, time)?;
         command.current_dir(folder).stdin(Stdio::null());
         command.stdout(File::create(&output)?).stderr(File::create(&messages)?);
-        let child = command.spawn().with_context(|| format!("failed to start {}", self.title()))?;
+        let child =
+            OwnedChild::spawn(&mut command).with_context(|| format!("failed to start {}", self.title()))?;
         let mut running = Running { child, output, messages };
         running.wait_for(self.begins())?;
         Ok(running)
@@ -162,7 +163,7 @@ fn perf_script_times(text: &str) -> Vec<f64> {
 
 /// A profiler that samples.
 pub(super) struct Running {
-    child: Child,
+    child: OwnedChild,
     output: PathBuf,
     messages: PathBuf,
 }
@@ -190,14 +191,6 @@ impl Running {
             bail!("{status}: {}", fs::read_to_string(&self.messages)?.trim());
         }
         Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has exited unless its run failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,7 +4,6 @@
 //! in turns on the same servers, in pairs, and the result is the median of the differences within pairs.
 
 use std::{
-    fmt::Write as _,
     path::Path,
     process::{Command, Stdio},
 };
@@ -12,7 +11,11 @@ use std::{
 use anyhow::{Result, ensure};
 
 use super::{
-    super::{Setting, report::number, scenario::median},
+    super::{
+        Setting,
+        in_turns::median,
+        report::{Report, number},
+    },
     load::{Served, serve},
     running::{Place, Program, Running},
 };
@@ -29,25 +32,29 @@ pub(in crate::bench) struct Pair {
     with: Served,
 }
 
-/// Pairs for each burden.
-pub(super) struct Measured {
-    profiler: Vec<Pair>,
-    by_events: Vec<Pair>,
-    perf_map: Vec<Pair>,
-}
-
-pub(super) fn measure(setting: &Setting) -> Result<Measured> {
+/// Adds the table.
+pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
     let plain = WarmServer::start(None, setting)?;
     let mapped = WarmServer::start(Some("1"), setting)?;
     let seconds = setting.seconds(6);
     let unburdened = || serve(plain.port, &PATHS, seconds);
-    Ok(Measured {
-        profiler: pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting, &[]))?,
-        by_events: pairs("profiled by events", setting, unburdened, || {
-            plain.serve_profiled(seconds, setting, &["--dotnet-names", "events"])
-        })?,
-        perf_map: pairs("with a perf map", setting, unburdened, || serve(mapped.port, &PATHS, seconds))?,
-    })
+    let by_events = ["--dotnet-names", "events"];
+    let profiler = pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting, &[]))?;
+    let events = pairs("profiled by events", setting, unburdened, || {
+        plain.serve_profiled(seconds, setting, &by_events)
+    })?;
+    let perf_map = pairs("with a perf map", setting, unburdened, || serve(mapped.port, &PATHS, seconds))?;
+    report.paragraph(&format!(
+        "An ASP.NET Core server under full load, {} pairs of runs without and with the burden, in turns.",
+        profiler.len()
+    ));
+    let rows = [
+        ("**profiler**, attaches and detaches, 99 Hz", profiler),
+        ("the same with `--dotnet-names events`", events),
+        ("`DOTNET_PerfMapEnabled=1` from the start", perf_map),
+    ];
+    write_table(report, &rows);
+    Ok(())
 }
 
 /// Alternates which of the two comes first, so that a steady drift of the machine cancels out.
@@ -110,33 +117,22 @@ fn profile(profiler: &Path, pid: u32, seconds: u64, folder: &Path) -> Command {
     command
 }
 
-impl Measured {
-    pub(super) fn markdown(&self) -> String {
-        let rows = [
-            ("**profiler**, attaches and detaches, 99 Hz", &*self.profiler),
-            ("the same with `--dotnet-names events`", &*self.by_events),
-            ("`DOTNET_PerfMapEnabled=1` from the start", &*self.perf_map),
-        ];
-        let table = table(&rows);
-        let pairs = self.profiler.len();
-        format!(
-            "An ASP.NET Core server under full load, {pairs} pairs of runs without and with the burden, in turns.\n\n{table}"
-        )
-    }
-}
-
-/// A row for each burden.
-pub(in crate::bench) fn table(rows: &[(&str, &[Pair])]) -> String {
-    let mut text = format!(
-        "| burden | requests/s without | with | difference, %: median | quartiles | 99.9 % within, ms: without | with | \
-         longest, ms: without | with |\n|---|{}\n",
-        "---:|".repeat(8)
-    );
+/// Adds a row for each burden.
+pub(in crate::bench) fn write_table(report: &mut Report, rows: &[(impl AsRef<str>, Vec<Pair>)]) {
+    report.heading(&[
+        "burden",
+        "requests/s without",
+        "with",
+        "difference, %: median",
+        "quartiles",
+        "99.9 % within, ms: without",
+        "with",
+        "longest, ms: without",
+        "with",
+    ]);
     for (burden, pairs) in rows {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {burden} | {} |", cells(pairs).join(" | "));
+        report.row_of(burden.as_ref(), &cells(pairs));
     }
-    text
 }
 
 /// The median of the changes within pairs, percent.

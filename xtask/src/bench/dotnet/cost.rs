@@ -1,7 +1,6 @@
 //! Measures the cost of profiling .NET processes: a server under load, and one with very many methods and modules.
 
 use std::{
-    fmt::Write as _,
     fs,
     path::Path,
     process::{Command, Stdio},
@@ -13,8 +12,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     super::{
         Setting,
-        report::{Report, number},
-        scenario::{Metric, Plan, Series, median},
+        in_turns::median,
+        report::Report,
+        scenario::{Metric, Plan, Series},
         tool::{Job, KnownStacks},
     },
     running::{Place, Program, Running},
@@ -22,29 +22,36 @@ use super::{
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
-/// The results of all measurements.
-pub(super) struct Measured {
-    server: Series,
-    many: Series,
-    /// .NET images that the program with many methods maps.
-    modules: usize,
-    /// From the start of the command to the finished flame graph, without the sampling time.
-    to_flame_graph_seconds: f64,
-}
-
-pub(super) fn measure(setting: &Setting) -> Result<Measured> {
+/// Adds the table.
+pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
     let server = Running::start(SERVER, Place::Host, &setting.folder)?;
-    let series = own(setting, &server, 99);
-    let to_flame_graph_seconds = to_flame_graph_seconds(setting, server.pid())?;
+    let server_series = own(setting, &server, 99);
+    let to_flame_graph_s = to_flame_graph_seconds(setting, server.pid())?;
     drop(server);
     let many = Running::start(Program::Many, Place::Host, &setting.folder)?;
-    Ok(Measured {
-        server: series,
-        // High enough that most of the methods are sampled.
-        many: own(setting, &many, 999),
-        modules: images(&fs::read_to_string(format!("/proc/{}/maps", many.pid()))?),
-        to_flame_graph_seconds,
-    })
+    // High enough that most of the methods are sampled.
+    let many_series = own(setting, &many, 999);
+    let modules = images(&fs::read_to_string(format!("/proc/{}/maps", many.pid()))?);
+    report.heading(&["cost of the profiler", ""]);
+    let many = format!("10,000 methods and {modules} modules, 10 s at 999 Hz");
+    for (what, series, [peak_mb_max, end_ms_max]) in [
+        ("a server under full load, 10 s at 99 Hz", &server_series, [48.0, 100.0]),
+        (&many, &many_series, [32.0, 150.0]),
+    ] {
+        for (unit, metric, limit) in [
+            ("CPU s", Metric::CpuSeconds, None),
+            ("peak MB", Metric::PeakMegabytes, Some(peak_mb_max)),
+            ("last sample to finished output, ms", Metric::EndMilliseconds, Some(end_ms_max)),
+        ] {
+            let (what, figure) = (format!("{what}: {unit}"), series.own(metric));
+            report.row(&what, &[figure]);
+            if let Some(limit) = limit {
+                report.at_most(&what, figure, limit);
+            }
+        }
+    }
+    report.row("command to flame graph with `-d 5`, beyond the 5 s, s", &[to_flame_graph_s]);
+    Ok(())
 }
 
 fn own(setting: &Setting, running: &Running, frequency_hz: u64) -> Series {
@@ -82,51 +89,6 @@ fn images(maps: &str) -> usize {
     paths.sort_unstable();
     paths.dedup();
     paths.len()
-}
-
-impl Measured {
-    pub(super) fn report(&self) -> Report {
-        let mut report =
-            Report { markdown: "| cost of the profiler | |\n|---|---:|\n".to_owned(), ..Report::default() };
-        let server = "a server under full load, 10 s at 99 Hz";
-        let many = format!("10,000 methods and {} modules, 10 s at 999 Hz", self.modules);
-        for (what, series, metric, budget) in [
-            (format!("{server}: CPU s"), &self.server, Metric::CpuSeconds, None),
-            (format!("{server}: peak MB"), &self.server, Metric::PeakMegabytes, Some(48.0)),
-            (
-                format!("{server}: last sample to finished output, ms"),
-                &self.server,
-                Metric::EndMilliseconds,
-                Some(100.0),
-            ),
-            (format!("{many}: CPU s"), &self.many, Metric::CpuSeconds, None),
-            (format!("{many}: peak MB"), &self.many, Metric::PeakMegabytes, Some(32.0)),
-            (
-                format!("{many}: last sample to finished output, ms"),
-                &self.many,
-                Metric::EndMilliseconds,
-                Some(150.0),
-            ),
-        ] {
-            line(&mut report, &what, series.own(metric), budget);
-        }
-        line(
-            &mut report,
-            "command to flame graph with `-d 5`, beyond the 5 s, s",
-            Some(self.to_flame_graph_seconds),
-            None,
-        );
-        report
-    }
-}
-
-fn line(report: &mut Report, what: &str, here: Option<f64>, budget: Option<f64>) {
-    if let Some((here, budget)) = here.zip(budget) {
-        report.check(what, here, budget, here <= budget);
-    }
-    let here = here.map_or("not measured".to_owned(), number);
-    // Writing to a String cannot fail.
-    let _ = writeln!(report.markdown, "| {what} | {here} |");
 }
 
 #[cfg(test)]

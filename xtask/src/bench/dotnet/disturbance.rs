@@ -2,7 +2,6 @@
 //! time.
 
 use std::{
-    fmt::Write as _,
     fs,
     path::Path,
     process::Command,
@@ -15,9 +14,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     super::{
         Setting,
+        in_turns::in_turns,
         measure::{self, End},
-        report::number,
-        scenario::median,
+        report::{Report, number},
         target::cpu_time,
     },
     running::{Program, Running},
@@ -40,71 +39,68 @@ const WAYS: [(&str, Option<&[&str]>); 4] = [
     ("`--dotnet-names events`", Some(&["--dotnet-names", "events"])),
 ];
 
-/// The results of all programs.
-pub(super) struct Measured(Vec<Row>);
-
-/// The runs of one program in one way.
-struct Row {
-    program: &'static str,
-    way: &'static str,
-    has_constant_work: bool,
-    runs: Vec<Figures>,
-}
-
-/// The results of one run.
-#[derive(Clone, Copy, Default)]
-struct Figures {
-    compiled_methods: f64,
-    target_cpu_ms: f64,
-    profiler_cpu_ms: f64,
-    end_ms: f64,
-}
-
-pub(super) fn measure(setting: &Setting) -> Result<Measured> {
-    let mut rows = Vec::new();
+/// Adds the table.
+pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
+    report.paragraph(
+        "A process with a perf map is profiled for the first time, 5 s at 99 Hz, medians. Its CPU time is that beyond the runs \
+         without a profiler, where it has the same work in each run.",
+    );
+    report.heading_of(
+        2,
+        &[
+            "program",
+            "names",
+            "methods that the target compiles",
+            "CPU time of the target, ms",
+            "of the profiler, ms",
+            "last sample to finished output, ms",
+        ],
+    );
     for (program, started, has_constant_work) in PROGRAMS {
-        let mut of_ways = WAYS.map(|(way, _)| Row {
-            program,
-            way,
-            has_constant_work,
-            runs: Vec::with_capacity(setting.runs),
-        });
-        for run in 0..setting.runs {
-            for (row, (way, options)) in of_ways.iter_mut().zip(WAYS) {
-                eprintln!("run {} of {}: {program}, {way}", run + 1, setting.runs);
-                // The event sources of a process are compiled once.
-                let running = Running::start_mapped(started, MAP, &setting.folder)?;
-                row.runs.push(run_once(setting, &running, options)?);
-            }
+        let rows = in_turns(program, setting.runs, &WAYS, |options| {
+            // The event sources of a process are compiled once.
+            let running = Running::start_mapped(started, MAP, &setting.folder)?;
+            run_once(setting, &running, *options)
+        })?;
+        let [_, without_ms, ..] = rows[0].medians();
+        for row in &rows {
+            let title = format!("{program} | {}", row.title);
+            report.row_of(&title, &cells(row.medians(), has_constant_work.then_some(without_ms)));
         }
-        rows.extend(of_ways);
     }
-    Ok(Measured(rows))
+    Ok(())
 }
 
-fn run_once(setting: &Setting, running: &Running, options: Option<&[&str]>) -> Result<Figures> {
+/// The cells of a row. `without_ms` is the CPU time of the target without a profiler.
+fn cells([methods, target_ms, profiler_ms, end_ms]: [f64; 4], without_ms: Option<f64>) -> [String; 4] {
+    let beyond =
+        without_ms.map_or_else(|| "-".to_owned(), |without_ms| format!("{:+.0}", target_ms - without_ms));
+    [format!("{methods:.0}"), beyond, number(profiler_ms), number(end_ms)]
+}
+
+/// Methods that the target compiles, its CPU time, that of the profiler, and the time from its last sample to its exit; times in
+/// milliseconds.
+fn run_once(setting: &Setting, running: &Running, options: Option<&[&str]>) -> Result<[f64; 4]> {
     let pid = running.pid();
     let sampling = Duration::from_secs(setting.seconds(5));
     await_compiled(pid, setting)?;
     let (methods, cpu, began) = (compiled_methods(pid)?, cpu_time(pid)?, Instant::now());
-    let mut figures = Figures::default();
+    let (mut profiler_ms, mut end_ms) = (0.0, 0.0);
     if let Some(options) = options {
         let output = setting.folder.join("disturbance.folded");
         let mut command = Command::new(&setting.profiler);
         command.args(["-vv", "-p", &pid.to_string(), "-d", &sampling.as_secs().to_string()]);
         command.args(["--format", "folded", "-o", "-"]).args(options);
         let run = measure::run(&mut command, sampling, End::Itself, &output)?;
-        figures.profiler_cpu_ms = run.cpu.as_secs_f64() * 1e3;
-        figures.end_ms = run.end().context("the profiler logs the end of sampling")?.as_secs_f64() * 1e3;
+        let end = run.end().context("the profiler logs the end of sampling")?;
+        [profiler_ms, end_ms] = [run.cpu, end].map(|time| 1e3 * time.as_secs_f64());
     }
     // All runs take as long.
     let window = sampling + Duration::from_secs(1);
     thread::sleep(window.saturating_sub(began.elapsed()));
-    figures.target_cpu_ms = (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64() * 1e3
-        / began.elapsed().as_secs_f64()
+    let target_ms = 1e3 * (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64() / began.elapsed().as_secs_f64()
         * window.as_secs_f64();
-    figures.compiled_methods = (compiled_methods(pid)? - methods) as f64;
-    Ok(figures)
+    Ok([(compiled_methods(pid)? - methods) as f64, target_ms, profiler_ms, end_ms])
 }
 
 /// Waits until the runtime compiles few methods of its own.
@@ -137,35 +133,6 @@ fn count_methods(map: &str) -> usize {
     map.lines().filter(|line| line.ends_with(']')).count()
 }
 
-impl Measured {
-    pub(super) fn markdown(&self) -> String {
-        let mut text = "A process with a perf map is profiled for the first time, 5 s at 99 Hz, medians. Its CPU time is that beyond \
-                        the runs without a profiler, where it has the same work in each run.\n\n| program | names | methods that the \
-                        target compiles | CPU time of the target, ms | of the profiler, ms | last sample to finished output, \
-                        ms |\n|---|---|---:|---:|---:|---:|\n"
-            .to_owned();
-        for row in &self.0 {
-            let unprofiled = self.0.iter().find(|other| other.program == row.program);
-            let without_ms = unprofiled.map_or(0.0, |other| other.median(|figures| figures.target_cpu_ms));
-            let beyond_ms = row.median(|figures| figures.target_cpu_ms) - without_ms;
-            let target_cpu = if row.has_constant_work { format!("{beyond_ms:+.0}") } else { "-".to_owned() };
-            let methods = row.median(|figures| figures.compiled_methods);
-            let cpu = number(row.median(|figures| figures.profiler_cpu_ms));
-            let end = number(row.median(|figures| figures.end_ms));
-            let Row { program, way, .. } = row;
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "| {program} | {way} | {methods:.0} | {target_cpu} | {cpu} | {end} |");
-        }
-        text
-    }
-}
-
-impl Row {
-    fn median(&self, figure: fn(&Figures) -> f64) -> f64 {
-        median(self.runs.iter().map(figure).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,16 +146,8 @@ mod tests {
 
     #[test]
     fn the_cpu_time_of_a_target_is_that_beyond_the_runs_without_a_profiler() {
-        let row = |way, target_cpu_ms, has_constant_work| Row {
-            program: "p",
-            way,
-            has_constant_work,
-            runs: vec![Figures { target_cpu_ms, compiled_methods: 7.0, ..Figures::default() }],
-        };
-        let text = |constant| {
-            Measured(vec![row("none", 5000.0, constant), row("events", 5040.0, constant)]).markdown()
-        };
-        assert!(text(true).contains("| p | events | 7 | +40 | 0 | 0 |"), "{}", text(true));
-        assert!(text(false).contains("| p | events | 7 | - | 0 | 0 |"), "{}", text(false));
+        let figures = [7.0, 5040.0, 0.0, 0.0];
+        assert_eq!(cells(figures, Some(5000.0)), ["7", "+40", "0", "0"]);
+        assert_eq!(cells(figures, None), ["7", "-", "0", "0"]);
     }
 }

@@ -1,17 +1,19 @@
 //! Generates load on a server, and measures its throughput and latency.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
 use super::super::target::SECONDS;
-use crate::{shell, workloads};
+use crate::{process::OwnedChild, shell, workloads};
 
 /// Enough connections to keep two CPUs busy while each waits for its responses.
 const CONNECTIONS: &str = "4";
 
 /// Load on a server. Dropping it ends the load.
-pub(super) struct Load(Child);
+pub(super) struct Load {
+    _child: OwnedChild,
+}
 
 /// Throughput and latency of a server.
 #[derive(Debug, PartialEq)]
@@ -26,15 +28,7 @@ impl Load {
     /// Requests each of `paths` equally often.
     pub(super) fn begin(port: u16, paths: &[&str]) -> Result<Self> {
         let mut command = load(SECONDS, port, paths);
-        Ok(Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Ok(Self { _child: OwnedChild::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))? })
     }
 }
 

@@ -25,17 +25,15 @@ has the response; latencies are those of the client. Server, client and profiler
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     sampled::build()?;
     let (folder, seconds) = (&setting.folder, setting.seconds(10));
-    let names = names::measure(seconds, folder)?.markdown();
-    let on_cpu = on_cpu::measure(seconds, folder)?.report();
-    let whole = whole::measure(setting.seconds(5), folder)?.markdown();
-    let burden = burden::measure(setting)?.markdown();
-    let disturbance = disturbance::measure(setting)?.markdown();
-    let cost = cost::measure(setting)?.report();
-    let intro =
-        format!("Measured on {}; costs are medians of {} runs in turns.", setting.machine, setting.runs);
-    let sections = [&names, &on_cpu.markdown, &whole, &burden, &disturbance, &cost.markdown]
-        .map(String::as_str)
-        .join("\n");
-    let exceeded_budgets = [on_cpu.exceeded_budgets, cost.exceeded_budgets].concat();
-    Ok(Report { markdown: format!("{intro}\n\n{sections}\n{LEGEND}\n"), exceeded_budgets })
+    let Setting { machine, runs, .. } = setting;
+    let mut report =
+        Report::new(&format!("Measured on {machine}; costs are medians of {runs} runs in turns."));
+    names::measure(seconds, folder, &mut report)?;
+    on_cpu::measure(seconds, folder, &mut report)?;
+    whole::measure(setting.seconds(5), folder, &mut report)?;
+    burden::measure(setting, &mut report)?;
+    disturbance::measure(setting, &mut report)?;
+    cost::measure(setting, &mut report)?;
+    report.paragraph(LEGEND);
+    Ok(report)
 }

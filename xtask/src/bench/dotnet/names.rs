@@ -1,11 +1,12 @@
 //! Measures how many managed frames are symbolized, and how many symbols agree with those of the runtime for the
 //! address.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Result;
 
 use super::{
+    super::report::Report,
     running::{Place, Program, Running},
     sampled::{self, Frame, Kind, Sampled},
     truth::{Truth, is_same_method},
@@ -30,12 +31,6 @@ const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
 /// The programs whose runtime can list its JIT code, and whether it lists precompiled code too.
 const CHECKED: [(usize, bool); 3] = [(0, false), (1, true), (2, true)];
-
-/// The results of all measurements.
-pub(super) struct Measured {
-    named: Vec<(String, Result<Named, String>)>,
-    right: Vec<(&'static str, Checked)>,
-}
 
 /// Frames of one kind, weighted by samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,17 +58,50 @@ struct Verdict {
     wrong: BTreeMap<(String, String), u64>,
 }
 
-pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
-    let places = [(Place::Host, "on the host"), (Place::Container, "in a container")];
-    let rows = PROGRAMS.iter().flat_map(|(title, program)| {
-        places.map(|(place, words)| (format!("{title}, {words}"), named(*program, place, seconds, folder)))
-    });
-    let named = rows.map(|(title, row)| (title, row.map_err(|error| format!("{error:#}")))).collect();
-    let right = CHECKED.map(|(index, has_jitdump)| {
+/// Adds the tables. Different symbols are printed on the terminal.
+pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
+    report.heading(&[
+        "managed frames with a name, %",
+        "frames",
+        "all",
+        "compiled at run time",
+        "precompiled",
+    ]);
+    for (title, program) in PROGRAMS {
+        for (place, words) in [(Place::Host, "on the host"), (Place::Container, "in a container")] {
+            let cells = match named(program, place, seconds, folder) {
+                Ok(Named { managed, jit, precompiled }) => {
+                    [managed.all.to_string(), managed.cell(), jit.cell(), precompiled.cell()]
+                }
+                Err(reason) => [
+                    format!("{reason:#}").replace(['|', '\n'], " "),
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                ],
+            };
+            report.row_of(&format!("{title}, {words}"), &cells);
+        }
+    }
+    report.heading(&[
+        "the name that the runtime has for the address, %",
+        "compiled at run time: frames",
+        "right",
+        "precompiled: frames",
+        "right",
+    ]);
+    for (index, has_jitdump) in CHECKED {
         let (title, program) = PROGRAMS[index];
-        Ok((title, check(program, has_jitdump, seconds, folder)?))
-    });
-    Ok(Measured { named, right: right.into_iter().collect::<Result<_>>()? })
+        let Checked { jit, precompiled } = check(program, has_jitdump, seconds, folder)?;
+        let cells = precompiled.as_ref().map_or(["-", "-"].map(str::to_owned), Verdict::cells);
+        report.row_of(title, &[jit.cells(), cells].concat());
+        for ((ours, theirs), count) in
+            [Some(jit), precompiled].into_iter().flatten().flat_map(|verdict| verdict.wrong)
+        {
+            eprintln!("{title}: {count} times {ours}, which is {theirs}");
+        }
+    }
+    Ok(())
 }
 
 fn named(program: Program, place: Place, seconds: u64, folder: &Path) -> Result<Named> {
@@ -181,42 +209,8 @@ impl Verdict {
         }
     }
 
-    fn cells(&self) -> String {
-        format!("{} | {}", self.right.all, self.right.cell())
-    }
-}
-
-impl Measured {
-    /// The tables. Different symbols are printed on the terminal.
-    pub(super) fn markdown(&self) -> String {
-        let mut text =
-            "| managed frames with a name, % | frames | all | compiled at run time | precompiled |\n\
-                        |---|---:|---:|---:|---:|\n"
-                .to_owned();
-        for (title, row) in &self.named {
-            let cells = match row {
-                Ok(Named { managed, jit, precompiled }) => {
-                    format!("{} | {} | {} | {}", managed.all, managed.cell(), jit.cell(), precompiled.cell())
-                }
-                Err(reason) => format!("{} | | |", reason.replace(['|', '\n'], " ")),
-            };
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "| {title} | {cells} |");
-        }
-        text.push_str(
-            "\n| the name that the runtime has for the address, % | compiled at run time: frames | right | precompiled: \
-             frames | right |\n|---|---:|---:|---:|---:|\n",
-        );
-        for (title, Checked { jit, precompiled }) in &self.right {
-            let of_images = precompiled.as_ref().map_or("- | -".to_owned(), Verdict::cells);
-            let _ = writeln!(text, "| {title} | {} | {of_images} |", jit.cells());
-            for ((ours, of_runtime), count) in
-                [Some(jit), precompiled.as_ref()].into_iter().flatten().flat_map(|verdict| &verdict.wrong)
-            {
-                eprintln!("{title}: {count} times {ours}, which is {of_runtime}");
-            }
-        }
-        text
+    fn cells(&self) -> [String; 2] {
+        [self.right.all.to_string(), self.right.cell()]
     }
 }
 

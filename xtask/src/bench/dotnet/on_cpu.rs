@@ -17,17 +17,20 @@ const SERVER: Program = Program::Server { paths: &["/busy", "/sleep"] };
 /// A sleeping route still runs before and after the sleep.
 const MAX_SLEEPING_PERCENT: f64 = 2.0;
 
-/// Shares of the samples, in percent.
-pub(super) struct Measured {
-    busy: f64,
-    sleeping: f64,
-}
-
-pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
+/// Adds a sentence with the shares of the samples.
+pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
     let running = Running::start(SERVER, Place::Host, folder)?;
     let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
-    let share = |route: Route| sampled.percent_with(|frames| route_of(frames) == Some(route));
-    Ok(Measured { busy: share(Route::Busy), sleeping: share(Route::Sleep) })
+    let [busy, sleeping] = [Route::Busy, Route::Sleep]
+        .map(|route| sampled.percent_with(|frames| route_of(frames) == Some(route)));
+    report.paragraph(&format!(
+        "Samples are of code on a CPU. A client requests two routes of an ASP.NET Core server in turns: the route that \
+         computes for 100 ms has {} % of the samples, the route that sleeps for 100 ms has {} %.",
+        number(busy),
+        number(sleeping)
+    ));
+    report.at_most("% of samples in a sleeping route", sleeping, MAX_SLEEPING_PERCENT);
+    Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,21 +50,4 @@ fn route_of(frames: &[Frame]) -> Option<Route> {
         name if is_of(name, "Sleep") => Some(Route::Sleep),
         _ => None,
     })
-}
-
-impl Measured {
-    pub(super) fn report(&self) -> Report {
-        let mut report = Report {
-            markdown: format!(
-                "Samples are of code on a CPU. A client requests two routes of an ASP.NET Core server in turns: the route that \
-             computes for 100 ms has {} % of the samples, the route that sleeps for 100 ms has {} %.\n",
-                number(self.busy),
-                number(self.sleeping)
-            ),
-            ..Report::default()
-        };
-        let is_kept = self.sleeping < MAX_SLEEPING_PERCENT;
-        report.check("% of samples in a sleeping route", self.sleeping, MAX_SLEEPING_PERCENT, is_kept);
-        report
-    }
 }

@@ -1,11 +1,11 @@
 //! Measures how many managed stacks reach the root of their thread, for several workloads.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
 use anyhow::Result;
 
 use super::{
-    super::report::number,
+    super::report::Report,
     running::{Place, Program, Running},
     sampled::{self, Frame},
 };
@@ -30,31 +30,22 @@ const CALLERS: [&str; 3] = ["Workload.Tiny.TinyMiddle(", "Workload.Tiny.TinyOute
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
-/// Percent by version.
-type Row = [Option<f64>; VERSIONS.len()];
-
-/// The results of all measurements, by mode.
-pub(super) struct Measured(Vec<(String, Row)>);
-
-pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
+/// Adds the table, in percent by version.
+pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
+    report.heading(&[["whole managed stacks, %"].as_slice(), &VERSIONS].concat());
     let whole = |program| whole_percent(program, seconds, folder);
-    let mut rows = Vec::new();
     for (mode, what) in MODES {
         let row = by_version(|version| whole(Program::App { version, mode }))?;
-        rows.push((format!("`{mode}`: {what}"), row));
+        report.row(&format!("`{mode}`: {what}"), &row);
     }
     let callers = by_version(|version| callers_percent(version, seconds, folder))?;
-    rows.push(("`tiny`: every caller is there".to_owned(), callers));
-    rows.push(("ASP.NET Core under load".to_owned(), [None, Some(whole(SERVER)?)]));
-    Ok(Measured(rows))
+    report.row("`tiny`: every caller is there", &callers);
+    report.row("ASP.NET Core under load", &[f64::NAN, whole(SERVER)?]);
+    Ok(())
 }
 
-fn by_version(measure: impl Fn(&'static str) -> Result<f64>) -> Result<Row> {
-    let mut row = [None; VERSIONS.len()];
-    for (cell, version) in row.iter_mut().zip(VERSIONS) {
-        *cell = Some(measure(version)?);
-    }
-    Ok(row)
+fn by_version(measure: impl Fn(&'static str) -> Result<f64>) -> Result<Vec<f64>> {
+    VERSIONS.into_iter().map(measure).collect()
 }
 
 fn whole_percent(program: Program, seconds: u64, folder: &Path) -> Result<f64> {
@@ -75,18 +66,4 @@ fn callers_percent(version: &'static str, seconds: u64, folder: &Path) -> Result
 
 fn has(frames: &[Frame], method: &str) -> bool {
     frames.iter().any(|frame| frame.name.contains(method))
-}
-
-impl Measured {
-    pub(super) fn markdown(&self) -> String {
-        let mut text = format!("| whole managed stacks, % | {} |\n|---", VERSIONS.join(" | "));
-        text.push_str(&"|---:".repeat(VERSIONS.len()));
-        text.push_str("|\n");
-        for (what, row) in &self.0 {
-            let cells = row.map(|cell| cell.map_or("-".to_owned(), number)).join(" | ");
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "| {what} | {cells} |");
-        }
-        text
-    }
 }

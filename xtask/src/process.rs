@@ -1,0 +1,132 @@
+//! Child processes that end with their owner, and what a process uses by `/proc`.
+
+#![cfg(feature = "commands")]
+
+use std::{
+    fs,
+    io::{self, BufRead as _, BufReader},
+    ops::{Deref, DerefMut},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// A child process. Dropping it ends it.
+pub(crate) struct OwnedChild(Child);
+
+impl OwnedChild {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        command.spawn().map(Self)
+    }
+
+    /// Starts a child without input, and returns it with its output.
+    pub(crate) fn with_output(command: &mut Command) -> Result<(Self, BufReader<ChildStdout>)> {
+        let mut child = Self::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+        let output = child.stdout.take().context("a child has an output")?;
+        Ok((child, BufReader::new(output)))
+    }
+}
+
+impl Deref for OwnedChild {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for OwnedChild {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        // It may have exited by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The next line of an output.
+///
+/// # Errors
+/// If the output has ended.
+pub(crate) fn next_line(output: &mut BufReader<ChildStdout>) -> Result<String> {
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    ensure!(!line.is_empty(), "the program ended");
+    Ok(line)
+}
+
+/// The user and system time of all threads of a process since its start.
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    times(&stat, USER_TIME).context("no CPU time")
+}
+
+/// The user and system time of the children of this process that have ended.
+pub(crate) fn cpu_time_of_children() -> Result<Duration> {
+    times(&fs::read_to_string("/proc/self/stat")?, USER_TIME + 2).context("no CPU time")
+}
+
+/// Field 14 of proc_pid_stat(5), counted behind the command, which is field 2.
+const USER_TIME: usize = 11;
+
+/// The sum of a user time and the system time behind it.
+fn times(stat: &str, user_time: usize) -> Option<Duration> {
+    /// `USER_HZ`, which is the same on every architecture that the profiler supports.
+    const MS_PER_TICK: u64 = 10;
+    // The command may contain spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(user_time).take(2).map(str::parse::<u64>);
+    let ticks = ticks.collect::<Result<Vec<_>, _>>().ok()?;
+    Some(Duration::from_millis(ticks.iter().sum::<u64>() * MS_PER_TICK))
+}
+
+/// The most resident memory of a process since its start, bytes.
+pub(crate) fn peak_bytes(pid: u32) -> Result<u64> {
+    memory_bytes(pid, "VmHWM:")
+}
+
+/// The resident memory of a process, bytes.
+pub(crate) fn resident_bytes(pid: u32) -> Result<u64> {
+    memory_bytes(pid, "VmRSS:")
+}
+
+fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kibibytes(&status, name).with_context(|| format!("no {name} of process {pid}"))
+}
+
+/// A line of proc_pid_status(5), in bytes.
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    const BYTES_PER_KIB: u64 = 1024;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_cpu_time_are_read_from_proc() {
+        assert_eq!(kibibytes("VmHWM:\t  9 kB\nVmRSS:\t    2 kB\n", "VmRSS:"), Some(2048));
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 100 50 20 0 1 0 99";
+        assert_eq!(times(stat, USER_TIME), Some(Duration::from_secs(3)));
+        assert_eq!(times(stat, USER_TIME + 2), Some(Duration::from_millis(1_500)));
+        assert_eq!(times("7 (x", USER_TIME), None);
+    }
+
+    #[test]
+    fn a_child_ends_with_its_owner() {
+        let (child, mut output) =
+            OwnedChild::with_output(Command::new("sh").args(["-c", "echo ready; exec sleep 600"])).unwrap();
+        assert_eq!(next_line(&mut output).unwrap(), "ready\n");
+        drop(child);
+        assert!(next_line(&mut output).is_err(), "its output is closed");
+    }
+}
