@@ -8,7 +8,7 @@ pub(super) struct StackValue {
     pub(super) thread: ThreadId,
     pub(super) stack: StackId,
     pub(super) state: Option<ThreadState>,
-    /// Their number; for an event at a frequency, that of their ticks.
+    /// The number of samples; for an event at a frequency, the number of their ticks.
     pub(super) samples: u64,
     /// The sum of their values.
     pub(super) value: u64,

@@ -257,9 +257,9 @@ fn waits_ns(report: &str) -> Result<Vec<(String, f64)>> {
         let (name, nanoseconds) = line.split_once(' ')?;
         Some((name.to_owned(), nanoseconds.parse().ok()?))
     };
-    // The waits of functions are among those of their threads.
-    let of_threads = report.lines().filter(|line| !line.contains("()"));
-    let waits = of_threads.map(wait).collect::<Option<Vec<_>>>();
+    // The waits of a thread include the waits of its functions.
+    let thread_lines = report.lines().filter(|line| !line.contains("()"));
+    let waits = thread_lines.map(wait).collect::<Option<Vec<_>>>();
     waits.filter(|waits| !waits.is_empty()).context("the workload wrote no report")
 }
 

@@ -50,7 +50,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// CPU seconds, also in percent of those of the server, those after the start in the same way, and the peak memory, MB.
+/// CPU seconds, percent of the CPU time of the server from the start and after it, and the peak memory in MB.
 fn record(setting: &Setting, pid: u32, seconds: u64) -> Result<[f64; 4]> {
     const BYTES_PER_MB: f64 = 1e6;
     let mut command = Command::new(&setting.profiler);

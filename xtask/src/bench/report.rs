@@ -22,7 +22,7 @@ impl Report {
         let _ = writeln!(self.markdown, "\n{text}");
     }
 
-    /// Adds the heading of a table: the column of titles, and those of figures.
+    /// Adds the heading of a table: the column of titles, and the columns of figures.
     pub(super) fn heading(&mut self, columns: &[&str]) {
         self.heading_of(1, columns);
     }

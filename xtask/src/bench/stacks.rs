@@ -52,12 +52,12 @@ const START_BYTES: u64 = 64;
 fn is_beginning(frame: &str) -> bool {
     const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
     // What the scheduler does after a goroutine has left it begins with `mcall`.
-    const OF_GO: [&str; 4] = ["runtime.goexit", "runtime.mcall", "runtime.mstart", "runtime.rt0_go"];
-    let of_go = frame.strip_suffix(".abi0").unwrap_or(frame);
+    const GO_ROOTS: [&str; 4] = ["runtime.goexit", "runtime.mcall", "runtime.mstart", "runtime.rt0_go"];
+    let go_function = frame.strip_suffix(".abi0").unwrap_or(frame);
     frame == "_start"
         || frame.starts_with("__libc_start_")
         || THREADS.contains(&frame)
-        || OF_GO.contains(&of_go)
+        || GO_ROOTS.contains(&go_function)
 }
 
 /// A function, and the only function that calls it.
@@ -169,9 +169,9 @@ mod tests {
         let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\njava;[java] 1\n\
                    java;[unmapped];runtime.goexit.abi0;main.main 1\njava;runtime.systemstack 1\n";
         assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
-        let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
-        assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);
-        assert_eq!(mean_frames(&of_perf_script(of_perf)), 1.5);
+        let perf_text = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
+        assert_eq!(rooted_share(&of_perf_script(perf_text), &entry), 0.5);
+        assert_eq!(mean_frames(&of_perf_script(perf_text)), 1.5);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl ToolName {
         }
     }
 
-    /// The name of the profiler, which may differ from that of its program.
+    /// The name of the profiler, which may differ from the name of its program.
     pub(super) fn name(self) -> &'static str {
         if self == Self::ProfileBee { "profile-bee" } else { self.program() }
     }

@@ -29,7 +29,7 @@ offcputime does, without stacks.";
 /// The most CPU time for parked threads, and for the threads of a busy server, milliseconds a second.
 const PARKED_CPU_MS_MAX: f64 = 10.0;
 const BUSY_CPU_MS_MAX: f64 = 20.0;
-/// A run whose CPU time is that of the start.
+/// The length of a run that costs little more than the start of the profiler.
 const SHORT_S: u64 = 1;
 /// The most that may be added to a switch of another process, and to one that is timed, beyond what programs that return at once
 /// add, nanoseconds.

@@ -18,7 +18,7 @@ pub(super) struct ListedPackage {
     /// Indices of the packages that it uses.
     #[serde(default)]
     pub(super) dependencies: Vec<usize>,
-    /// Whether it is that of the binary.
+    /// Whether it is the package of the binary.
     #[serde(default)]
     pub(super) root: bool,
 }

@@ -171,8 +171,8 @@ mod tests {
         let (_, sums) = control.files().find(|(path, _)| *path == "md5sums").unwrap();
         let sums = String::from_utf8(sums.to_vec()).unwrap();
         assert_eq!(sums.lines().count(), data.files().count());
-        let of_binary = format!("{:x}  usr/bin/profiler", md5::compute(&release.binary.content));
-        assert!(sums.lines().any(|line| line == of_binary), "{sums}");
+        let binary_line = format!("{:x}  usr/bin/profiler", md5::compute(&release.binary.content));
+        assert!(sums.lines().any(|line| line == binary_line), "{sums}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::project;
 
 const INPUT_BYTES_LIMIT: u32 = 1 << 20;
 
-/// Twice that of a short run: libFuzzer has the whole corpus in memory.
+/// Twice the memory of a short run: libFuzzer has the whole corpus in memory.
 const MEMORY_MIB_LIMIT: u32 = 1024;
 
 /// One run of a target.

@@ -19,7 +19,7 @@ const KERNEL_OPTIONS: &str = "console=ttyS0 panic=-1 quiet cryptomgr.notests";
 
 /// A kind of machine.
 pub(super) struct Machine<'a> {
-    /// Tells its log from those of other machines with the same kernel.
+    /// Tells its log from the logs of other machines with the same kernel.
     pub(super) name: &'a str,
     /// The script in the initramfs that runs in it.
     pub(super) init: &'a str,

@@ -22,12 +22,12 @@ pub(super) fn table(rows: &[Row]) -> String {
 
 /// A line for each cell that is not as it must be.
 pub(super) fn failures(rows: &[Row]) -> Vec<String> {
-    let of_row = |row: &Row| {
+    let row_failures = |row: &Row| {
         let cells = COLUMNS.iter().zip(&row.cells);
         let wrong = cells.filter_map(|((name, _), cell)| Some((*name, cell.as_ref().err()?)));
         wrong.map(|(name, error)| format!("Linux {}, {name}: {error:#}", row.kernel)).collect::<Vec<_>>()
     };
-    rows.iter().flat_map(of_row).collect()
+    rows.iter().flat_map(row_failures).collect()
 }
 
 /// Puts the table into docs/kernels.md, in place of the last one.

@@ -44,7 +44,7 @@ impl Embedder {
         Ok(Minute { number, usage: Usage { cpu: since_before, ..usage }, account })
     }
 
-    /// The account of the rest, with which that of the whole session is exact.
+    /// The account of what was sampled after the last minute: with it, the account of the whole session is exact.
     pub(super) fn finish(mut self) -> Result<Account> {
         let account = self.account()?;
         let status = self.child.wait()?;

@@ -8,7 +8,7 @@ use crate::bench::report::number;
 /// What the process used in a minute, and its profile.
 pub(super) struct Minute {
     pub(super) number: u64,
-    /// The CPU time is that of the minute.
+    /// Its CPU time is the time used in the minute.
     pub(super) usage: Usage,
     pub(super) account: Account,
 }

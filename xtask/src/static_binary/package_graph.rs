@@ -27,7 +27,7 @@ pub(crate) struct Package {
 /// The packages of a build, and which ones each uses.
 #[derive(Debug)]
 struct PackageGraph {
-    /// The first one is that of the binary.
+    /// The first one is the package of the binary.
     packages: Vec<Package>,
     /// User and used, by index.
     edges: BTreeSet<(usize, usize)>,
@@ -54,7 +54,7 @@ fn tree(target: &str, edges: &str) -> Result<String> {
 }
 
 impl PackageGraph {
-    /// The packages whose code is in the binary: those of procedural macros and build scripts run while it is built.
+    /// The packages whose code is in the binary. Procedural macros and build scripts run while it is built.
     fn linked(target: &str) -> Result<Self> {
         Self::parse(&tree(target, "normal,no-proc-macro")?)
     }

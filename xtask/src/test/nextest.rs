@@ -86,7 +86,7 @@ impl Nextest {
         Ok(self)
     }
 
-    /// Builds and runs the tests, and returns their results, those of failures among them.
+    /// Builds and runs the tests, and returns the results of all tests, also of those that fail.
     ///
     /// # Errors
     /// If the tests do not compile, no test is selected, or the results cannot be read.

@@ -120,8 +120,8 @@ pub(crate) fn record_healthy_server() -> Result<()> {
     run_long(HEALTHY_SERVER, "PROFILER_HEALTHY_SECONDS", "600")
 }
 
-/// Checks that servers of Debian's packages have no finding, idle and under load, and that programs with a problem have that of its
-/// cause.
+/// Checks that servers of Debian's packages have no finding, idle and under load, and that programs with a problem have the finding
+/// of its cause.
 pub(crate) fn sample_healthy_programs() -> Result<()> {
     setup::install(&[setup::Purpose::Situations])?;
     run_long(HEALTHY_PROGRAMS, SITUATIONS, "all")?;

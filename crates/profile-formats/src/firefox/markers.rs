@@ -158,7 +158,7 @@ pub(super) fn marker_name<'a>(profile: &'a Profile, event: &RuntimeEvent) -> Cow
 fn schema(profile: &Profile, (kind, name): (RuntimeEventKind, StringId), fields: &Fields<'_>) -> Schema {
     let title = title_field(kind).filter(|title| fields.contains_key(*title));
     let label = title.map(|title| format!("{{marker.data.{}}}", key(title)));
-    let of_schema = |(name, format): (&Cow<'_, str>, &Format)| SchemaField {
+    let schema_field = |(name, format): (&Cow<'_, str>, &Format)| SchemaField {
         key: key(name),
         label: name.to_string(),
         format: format.name(),
@@ -168,7 +168,7 @@ fn schema(profile: &Profile, (kind, name): (RuntimeEventKind, StringId), fields:
         table_label: label.clone(),
         chart_label: label.map(|label| format!("{{marker.name}}: {label}")),
         display: ["marker-chart", "marker-table", "timeline-overview"],
-        fields: fields.iter().map(of_schema).collect(),
+        fields: fields.iter().map(schema_field).collect(),
     }
 }
 
@@ -299,10 +299,10 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(7, "app");
         let worker = builder.thread(process, 8, "worker");
-        let of_worker = event(&mut builder, worker, &[]);
-        let of_process = RuntimeEvent { thread: None, ..of_worker.clone() };
-        builder.add_runtime_event(of_worker);
-        builder.add_runtime_event(of_process);
+        let worker_event = event(&mut builder, worker, &[]);
+        let process_event = RuntimeEvent { thread: None, ..worker_event.clone() };
+        builder.add_runtime_event(worker_event);
+        builder.add_runtime_event(process_event);
         let rows = |profile: &Profile| -> Vec<Value> {
             let value = read_back(profile);
             let rows = value["threads"].as_array().unwrap().iter();

@@ -185,7 +185,7 @@ struct Threads<'a>(&'a Source<'a>);
 impl Serialize for Threads<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let source = self.0;
-        // Each event of a thread has a row of its own, below that of the first.
+        // Each event of a thread has a row of its own, below the row of the first.
         let rows = rows(source.profile);
         let mut threads = serializer.serialize_seq(None)?;
         // Readers refuse a profile without threads.

@@ -187,8 +187,8 @@ struct Tree {
 impl Trees {
     pub(super) fn of(profile: &Profile) -> Self {
         let sampled = profile.samples().iter().map(|sample| sample.stack);
-        let of_events = profile.runtime_events().iter().filter_map(|event| event.stack);
-        let mut order: Vec<StackId> = sampled.chain(of_events).collect();
+        let event_stacks = profile.runtime_events().iter().filter_map(|event| event.stack);
+        let mut order: Vec<StackId> = sampled.chain(event_stacks).collect();
         order.sort_unstable();
         order.dedup();
         let path = |id: &StackId| profile.stack(*id).frames.iter().rev();

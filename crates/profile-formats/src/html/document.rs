@@ -36,7 +36,7 @@ pub(super) struct Document<'a> {
     processes: Processes,
     threads: Threads,
     /// For each event, one profile, or the earlier and the later one of a difference.
-    events: Vec<Vec<Measured>>,
+    events: Vec<Vec<Measurement>>,
     /// The index of the event that is shown first.
     initial_event: usize,
     /// For one profile whose samples have states.
@@ -50,7 +50,7 @@ pub(super) struct Document<'a> {
 
 /// One event of a profile: the header, its samples over time and its ledger.
 #[derive(Serialize)]
-struct Measured {
+struct Measurement {
     target: usize,
     /// The name, and the event in words: `cpu-clock at 99 Hz`.
     event: usize,
@@ -105,11 +105,11 @@ impl<'a> Document<'a> {
         let nodes = nodes.into_iter().collect();
         let mut owners = Owners::default();
         let mut measured = |event: EventId| {
-            let of_side = |side: &Side<'a>| {
+            let measure_side = |side: &Side<'a>| {
                 let timeline = timeline(*side, event, &nodes, &mut owners, sameness);
                 measured(side.profile, event, timeline, &mut texts)
             };
-            sides.iter().map(of_side).collect()
+            sides.iter().map(measure_side).collect()
         };
         let events = match profiles {
             [profile] => profile.event_ids().map(&mut measured).collect(),
@@ -212,9 +212,10 @@ fn state(sample: &Sample) -> u32 {
 /// state.
 fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Owners<'a>) -> Option<Lanes> {
     let Side { number, profile } = side;
-    let of_durations = |event: &EventId| matches!(profile.event(*event).sampling, Sampling::Durations { .. });
+    let has_durations =
+        |event: &EventId| matches!(profile.event(*event).sampling, Sampling::Durations { .. });
     let with_state = profile.samples().iter().find(|sample| sample.state.is_some())?.event;
-    let durations = profile.event_ids().find(of_durations);
+    let durations = profile.event_ids().find(has_durations);
     let event = durations.unwrap_or(with_state);
     // Without a frequency, the length of a run is unknown.
     profile.event(event).unit_ns().filter(|unit_ns| *unit_ns > 0)?;
@@ -251,11 +252,11 @@ fn measured<'a>(
     event_id: EventId,
     timeline: Timeline,
     texts: &mut Texts<'a>,
-) -> Measured {
+) -> Measurement {
     const NS_PER_MS: u64 = 1_000_000;
     let (header, ledger) = (profile.header(), &profile.ledger().events[event_id.index()]);
     let event = profile.event(event_id);
-    Measured {
+    Measurement {
         target: texts.number(&*header.target),
         event: texts.number(&*event.name),
         shown: title::shown(event).to_owned(),

@@ -140,8 +140,8 @@ struct Details<'a> {
 impl<'a> Details<'a> {
     fn add_frame(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
         self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
-        let of_kind = self.samples.entry(frame.code_kind()).or_default();
-        *of_kind = of_kind.saturating_add(samples);
+        let kind_samples = self.samples.entry(frame.code_kind()).or_default();
+        *kind_samples = kind_samples.saturating_add(samples);
         self.symbolizations.insert(frame.symbolization);
         self.is_label |= frame.kind == FrameKind::Label;
     }

@@ -185,13 +185,13 @@ mod tests {
     #[test]
     fn a_page_has_the_times_of_the_incident() {
         let mut profile = profile_of("f");
-        let of_page = |profile: &Profile| {
+        let incident_times = |profile: &Profile| {
             let measured = document(&page(profile))["events"][0][0].take();
             (measured["incident_since_ns"].clone(), measured["incident_ns"].clone())
         };
-        assert_eq!(of_page(&profile), (Value::Null, Value::Null));
+        assert_eq!(incident_times(&profile), (Value::Null, Value::Null));
         profile.set_incident(Incident { since_ns: 5, time_ns: 7, ..Incident::default() });
-        assert_eq!(of_page(&profile), (Value::from(5), Value::from(7)));
+        assert_eq!(incident_times(&profile), (Value::from(5), Value::from(7)));
     }
 
     #[test]

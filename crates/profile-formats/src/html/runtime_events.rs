@@ -136,9 +136,9 @@ mod tests {
         assert_eq!(kept.len(), 10);
         assert!(kept.is_sorted_by_key(|event| event.time_ns));
         let last_kind = kept.iter().map(|event| kind_index(event.kind)).max().unwrap();
-        let of_earlier_kinds = |event: &&RuntimeEvent| kind_index(event.kind) < last_kind;
-        let earlier = profile.runtime_events().iter().filter(of_earlier_kinds).count();
-        assert_eq!(kept.iter().copied().filter(of_earlier_kinds).count(), earlier);
+        let is_of_earlier_kind = |event: &&RuntimeEvent| kind_index(event.kind) < last_kind;
+        let earlier = profile.runtime_events().iter().filter(is_of_earlier_kind).count();
+        assert_eq!(kept.iter().copied().filter(is_of_earlier_kind).count(), earlier);
         assert_eq!(limited(profile.runtime_events(), usize::MAX).len(), profile.runtime_events().len());
     }
 }

@@ -41,8 +41,8 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
             if labels.as_ref().is_none_or(|(of, _)| *of != thread) {
                 labels = Some((thread, thread_labels(profile, thread, &mut strings)));
             }
-            let of_thread = labels.iter().flat_map(|(_, labels)| labels).copied();
-            let label = of_thread.chain(state.map(|state| state_label(state, &mut strings))).collect();
+            let labels_of_thread = labels.iter().flat_map(|(_, labels)| labels).copied();
+            let label = labels_of_thread.chain(state.map(|state| state_label(state, &mut strings))).collect();
             let value = values(profile, event, samples, value);
             let sample = Sample { location_id: locations.of_stack(stack).to_vec(), value, label };
             to.write(&Piece { sample: vec![sample], ..Piece::default() })?;

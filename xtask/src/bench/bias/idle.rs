@@ -23,7 +23,7 @@ target and no work but that of the system. An idle CPU wakes up at each. Added: 
 All are medians of the rounds.";
 
 /// The interrupts of rounds without a profiler, and those that each profiler added.
-struct Measured<'a> {
+struct Rounds<'a> {
     without: Vec<f64>,
     added: Vec<(&'a Sampler, Vec<f64>)>,
 }
@@ -32,7 +32,7 @@ struct Measured<'a> {
 pub(super) fn measure(samplers: &[Sampler], setting: &Setting, report: &mut Report) -> Result<()> {
     let is_of_machine = |sampler: &&Sampler| !matches!(sampler, Sampler::PerfOfThreads(_));
     let added = samplers.iter().filter(is_of_machine).map(|sampler| (sampler, Vec::new())).collect();
-    let mut measured = Measured { without: Vec::new(), added };
+    let mut measured = Rounds { without: Vec::new(), added };
     for _ in 0..setting.runs_of_spread {
         measured.round(Duration::from_secs(setting.seconds(5)), &setting.folder)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn measure(samplers: &[Sampler], setting: &Setting, report: &mut Repo
     Ok(())
 }
 
-impl Measured<'_> {
+impl Rounds<'_> {
     fn round(&mut self, window: Duration, folder: &Path) -> Result<()> {
         /// A profiler has done its work at the start when the window begins.
         const SETTLED: Duration = Duration::from_secs(1);

@@ -107,7 +107,7 @@ const COLUMNS: [&str; 11] = [
     "ratio",
 ];
 
-/// The profiler, and those of its peers whose samples have times here.
+/// The profiler, and its peers whose samples have times here.
 fn samplers(tools: &[Tool]) -> Vec<Sampler> {
     let own = tools.first().map(|tool| Sampler::Profiler(tool.clone()));
     let peers = tools.iter().flat_map(|tool| match tool.name {

@@ -184,7 +184,7 @@ export class App {
     showLegend(this.tab, this.shown, this.presenter);
   }
 
-  /** Shows a tab; that of callers and callees shows the function at the pointer, else the last one, else the hottest. */
+  /** Shows a tab. Callers and callees are of the function at the pointer, else of the last one, else of the hottest. */
   chooseTab(/** @type {string} */ tab) {
     const { graphs } = this;
     const functionIndex =
@@ -236,7 +236,7 @@ export class App {
     this.setTheme(this.isDark() ? "light" : "dark");
   }
 
-  /** Sets a theme; null keeps the current one, by default that of the system. */
+  /** Sets a theme; null keeps the current one, by default the theme of the system. */
   setTheme(/** @type {"light" | "dark" | null} */ theme) {
     if (theme) document.documentElement.dataset.theme = theme;
     getElement("theme").textContent = this.isDark() ? "Light" : "Dark";

@@ -25,24 +25,24 @@ export class Bands {
   constructor(/** @type {RuntimeEvents} */ events, /** @type {ThemeColours} */ colours) {
     this.events = events;
     this.colours = colours;
-    /** @type {{colour: string, ofProcess: Map<number, number[]>}[]} */
+    /** @type {{colour: string, byProcess: Map<number, number[]>}[]} */
     this.kinds = Object.entries(BANDS).map(([name, colour]) => ({
       colour,
-      ofProcess: Map.groupBy(listEventsOfKind(events, name), (event) => events.process[event]),
+      byProcess: Map.groupBy(listEventsOfKind(events, name), (event) => events.process[event]),
     }));
   }
 
   /** Draws the bands of all processes. */
   draw(context, /** @type {TimeAxis} */ axis, /** @type {{left: number, top: number, height: number}} */ place) {
-    for (const { colour, ofProcess } of this.kinds) {
-      this.fill(context, colour, coverPixels(this.events, [...ofProcess.values()].flat(), axis), place);
+    for (const { colour, byProcess } of this.kinds) {
+      this.fill(context, colour, coverPixels(this.events, [...byProcess.values()].flat(), axis), place);
     }
   }
 
   /** Draws the bands of a process. */
   drawProcess(context, /** @type {number} */ process, /** @type {TimeAxis} */ axis, place) {
-    for (const { colour, ofProcess } of this.kinds) {
-      this.fill(context, colour, coverPixels(this.events, ofProcess.get(process) ?? [], axis), place);
+    for (const { colour, byProcess } of this.kinds) {
+      this.fill(context, colour, coverPixels(this.events, byProcess.get(process) ?? [], axis), place);
     }
   }
 
@@ -64,7 +64,7 @@ export class Bands {
 }
 
 /**
- * Computes the part of each pixel of an axis that events cover, at most 1. The cost is that of the events and the pixels.
+ * Computes the part of each pixel of an axis that events cover, at most 1. The cost grows with the events and the pixels.
  * @param {RuntimeEvents} events
  * @param {number[]} indices
  * @param {TimeAxis} axis

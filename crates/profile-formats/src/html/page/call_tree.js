@@ -9,7 +9,7 @@ import { listChildren } from "./tree_items.js";
  * Sample counts of one profile, by node or by function.
  * @typedef {object} SampleCounts
  * @property {Float64Array} self samples with this leaf
- * @property {Float64Array} total self samples and those of all callees
+ * @property {Float64Array} total self samples and the samples of all callees
  */
 
 /**
@@ -224,8 +224,8 @@ class StackCopier {
       const node = timeline.node[entry];
       if (copyOf[node] < 0) this.copyPath(node);
       nodes.counts[side][copyOf[node]] += timeline.count[entry];
-      const ofState = nodes.columnOfState[timeline.state[entry]];
-      if (ofState !== undefined) nodes.counts[ofState][copyOf[node]] += timeline.count[entry];
+      const stateColumn = nodes.columnOfState[timeline.state[entry]];
+      if (stateColumn !== undefined) nodes.counts[stateColumn][copyOf[node]] += timeline.count[entry];
     }
   }
 

@@ -17,7 +17,7 @@ const Z_95 = 1.96;
  * of proportions", The American Statistician 54, 2000): a success and a failure are added to each side.
  * @param {number[]} counts samples before and after
  * @param {number[]} totals all samples before and after
- * @param {number[]} samples the effective numbers of samples before and after: those of waits are not their lengths
+ * @param {number[]} samples the effective numbers of samples before and after: waits count as samples, not by their lengths
  * @returns {Change}
  */
 export function computeChange(counts, totals, samples) {

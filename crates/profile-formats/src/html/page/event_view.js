@@ -58,7 +58,7 @@ export class EventView {
     this.table.draw();
   }
 
-  /** Shows the stack of an event, or that of its thread around its time. */
+  /** Shows the stack of an event, or the stack of its thread around its time. */
   showEvent(/** @type {number} */ event) {
     const { profile } = this;
     const { runtimeEvents: events, tree, functions } = profile;

@@ -38,9 +38,9 @@ export class FindingsView {
     /** @type {HTMLElement[]} */
     this.buttons = [];
     const isOne = measurements.length === 1;
-    const ofSide = ({ findings = [] }, side) =>
+    const createSideLines = ({ findings = [] }, side) =>
       findings.map((finding) => (isOne ? this.createLine(finding) : createNameElement(`${SIDE_NAMES[side]}: ${finding.text}`)));
-    const items = measurements.flatMap(ofSide).map((line) => createElement("li", {}, line));
+    const items = measurements.flatMap(createSideLines).map((line) => createElement("li", {}, line));
     getElement("findings").replaceChildren(...items);
     getElement("findings").hidden = items.length === 0;
   }

@@ -82,7 +82,7 @@ export class HeatMap {
     this.options.timeline = timeline;
   }
 
-  /** Shows the values of each span, either in one colour or in those of their states. */
+  /** Shows the values of each span, either in one colour or in the colours of their states. */
   show(/** @type {SpanCounts} */ counts, /** @type {boolean} */ isByState) {
     this.counts = counts;
     this.isByState = isByState;
@@ -281,7 +281,7 @@ function fillColumnPart(context, /** @type {Shade} */ { plain, faded }, top, bot
   if (from < to) context.fillRect(left, from, width, to - from);
 }
 
-/** Creates the shades of a colour from that of an empty span to that of the fullest one. */
+/** Creates the shades of a colour from an empty span to the fullest one. */
 function createHeatShades(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
   const part = (shade) => 0.06 + (0.94 * shade) / (HEAT_SHADES - 1);
   return Array.from({ length: HEAT_SHADES }, (_, shade) => createShade(blend(background, colour, part(shade)), background));

@@ -33,11 +33,11 @@ export class LaneMarks {
       const thread = events.thread[event];
       return thread < 0 ? undefined : laneOf.get(formatThreadKey(threads.process[thread], threads.tid[thread]));
     };
-    /** @type {{colour: string, isBar: boolean, ofLane: Map<number, LaneEvents>}[]} */
+    /** @type {{colour: string, isBar: boolean, byLane: Map<number, LaneEvents>}[]} */
     this.kinds = Object.entries(MARKS).map(([name, colour]) => {
-      const byLane = Map.groupBy(listEventsOfKind(events, name), getLane);
-      const ofLane = new Map([...byLane].map(([lane, found]) => [lane, this.createLaneEvents(found)]));
-      return { colour, isBar: name !== "exception", ofLane };
+      const grouped = Map.groupBy(listEventsOfKind(events, name), getLane);
+      const byLane = new Map([...grouped].map(([lane, found]) => [lane, this.createLaneEvents(found)]));
+      return { colour, isBar: name !== "exception", byLane };
     });
   }
 
@@ -58,8 +58,8 @@ export class LaneMarks {
   drawLane(context, /** @type {number} */ lane, /** @type {TimeAxis} */ axis, /** @type {{left: number, top: number}} */ place) {
     const { start, duration } = this.events;
     const pxPerNs = axis.widthPx / (axis.to - axis.from);
-    for (const { colour, isBar, ofLane } of this.kinds) {
-      const marks = ofLane.get(lane);
+    for (const { colour, isBar, byLane } of this.kinds) {
+      const marks = byLane.get(lane);
       if (!marks) continue;
       const { found } = marks;
       context.fillStyle = formatCssColour(this.colours.events[colour]);
@@ -89,8 +89,8 @@ export class LaneMarks {
   findAt(/** @type {number} */ lane, /** @type {number} */ time, /** @type {number} */ nsPerPx) {
     const { start, duration } = this.events;
     const reach = MARK_REACH_PX * nsPerPx;
-    for (const { ofLane } of this.kinds) {
-      const marks = ofLane.get(lane);
+    for (const { byLane } of this.kinds) {
+      const marks = byLane.get(lane);
       if (!marks) continue;
       const at = this.findFirst(marks.found, time - reach);
       const candidates = [marks.found[at], marks.found[at - 1]].filter((event) => event !== undefined);

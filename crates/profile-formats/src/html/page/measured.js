@@ -67,8 +67,8 @@ function formatFacts(/** @type {Measurement} */ measurement, /** @type {number} 
   if (unitNs > 0) {
     facts.push(formatDuration(samples), formatSampleCount(reported), ...(edits ? [`shown: ${edits}`] : []));
   } else {
-    const ofAll = `${NUMBER_FORMAT.format(samples)} of ${formatSampleCount(reported)}: ${edits}`;
-    facts.push(edits ? ofAll : formatSampleCount(samples));
+    const shownSamples = `${NUMBER_FORMAT.format(samples)} of ${formatSampleCount(reported)}: ${edits}`;
+    facts.push(edits ? shownSamples : formatSampleCount(samples));
   }
   facts.push(`${NUMBER_FORMAT.format(lost)} lost`);
   return facts.join(" · ");

@@ -112,7 +112,7 @@ export class ProfilePresenter {
     return [createElement("span", { class: `swatch ${kind}`, title: KINDS[kind] })];
   }
 
-  /** Creates the legend of the states of the samples, if boxes have their colours, else that of the kinds of code. */
+  /** Creates the legend of the states of the samples, if boxes have their colours, else of the kinds of code. */
   createLegend(/** @type {string[]} */ sampledStates) {
     if (sampledStates.length > 0 && this.colouring === "state") return createStateLegend(sampledStates);
     const used = new Set(this.functions.kind);

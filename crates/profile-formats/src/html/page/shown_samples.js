@@ -11,7 +11,7 @@ import { ALL_STATES, listSampledStates, listStateChoices } from "./states.js";
 
 export class ShownSamples {
   constructor(/** @type {Profile} */ profile) {
-    /** The measurements and timelines in it are those of the selected event and threads. */
+    /** Its measurements and timelines are of the selected event and threads. */
     this.profile = profile;
     const [{ spans }] = profile.timelines;
     this.hasTime = spans > 1;
@@ -58,7 +58,7 @@ export class ShownSamples {
     return shown.map((state) => this.profile.states[state]);
   }
 
-  /** Sums the values of each span, either all or those of stacks that match a search. */
+  /** Sums the values of each span, either of all stacks or of stacks that match a search. */
   sumBySpan(/** @type {SearchResult | null} */ search) {
     const { lanes, timelines, tree } = this.profile;
     const marked = search && markMatchedNodes(tree, search);

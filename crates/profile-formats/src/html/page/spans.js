@@ -9,7 +9,7 @@ import { ON_CPU } from "./lanes.js";
  * The values of each span.
  * @typedef {object} SpanCounts
  * @property {Float64Array} total
- * @property {Float64Array[]} byState those of each state that has values, by the state
+ * @property {Float64Array[]} byState the values of each state that has any, by the state
  */
 
 /** @returns {SpanCounts} */
@@ -43,18 +43,18 @@ export function countSamplesBySpan(timeline, states, marked) {
 /**
  * Sums the parts of runs in each span by state, either of all or of those at marked nodes.
  * @param {Lanes} lanes
- * @param {RunFilter} isOfEvent
+ * @param {RunFilter} runFilter
  * @param {Timeline} timeline
  * @param {Uint8Array | null} states
  * @param {Uint8Array | null} marked
  * @returns {SpanCounts}
  */
-export function sumRunsBySpan(lanes, isOfEvent, { spans, spanSeconds }, states, marked) {
+export function sumRunsBySpan(lanes, runFilter, { spans, spanSeconds }, states, marked) {
   /** @type {RunSums[]} */
   const sumsOfState = [];
   const unitsPerSpan = spanSeconds / lanes.unitSeconds;
   for (let run = 0; run < lanes.state.length; run += 1) {
-    const isSelected = isOfEvent(run) && (!states || states[lanes.state[run]]);
+    const isSelected = runFilter(run) && (!states || states[lanes.state[run]]);
     if (!isSelected || (marked && !marked[lanes.node[run]])) continue;
     const start = lanes.start[run];
     const end = Math.min(lanes.end[run], spans * unitsPerSpan);
@@ -129,15 +129,15 @@ export function sliceTimeline(timeline, { from, to }) {
 /**
  * Cuts the runs to a range of spans. The result has one span.
  * @param {Lanes} lanes
- * @param {RunFilter} isOfEvent
+ * @param {RunFilter} runFilter
  * @param {Timeline} timeline
  * @param {{from: number, to: number}} range spans, the last one included
  * @returns {Timeline}
  */
-export function cutRuns(lanes, isOfEvent, { spanSeconds }, range) {
+export function cutRuns(lanes, runFilter, { spanSeconds }, range) {
   const [from, to] = [range.from, range.to + 1].map((span) => (span * spanSeconds) / lanes.unitSeconds);
   const overlap = (run) => Math.min(lanes.end[run], to) - Math.max(lanes.start[run], from);
-  const runs = [...lanes.state.keys()].filter((run) => isOfEvent(run) && overlap(run) > 0);
+  const runs = [...lanes.state.keys()].filter((run) => runFilter(run) && overlap(run) > 0);
   return {
     spanSeconds: (range.to + 1 - range.from) * spanSeconds,
     spans: 1,

@@ -93,7 +93,7 @@ export class TimeViews {
     this.lanes?.draw();
   }
 
-  /** Shows the values of each span, either all or those of stacks that match a search. */
+  /** Shows the values of each span, either of all stacks or of stacks that match a search. */
   showHeat(/** @type {SearchResult | null} */ search) {
     if (!this.shown.hasTime) return;
     this.heatMap.show(this.shown.sumBySpan(search), this.shown.sampledStates.length > 0);

@@ -70,7 +70,7 @@ export function removeWakers(/** @type {CallTree} */ tree, /** @type {Uint8Array
 }
 
 /**
- * Lists the wakers that ended the waits of a function, those of the most samples first.
+ * Lists the wakers that ended the waits of a function, the wakers of the most samples first.
  * @param {CallTree} tree
  * @param {Functions} functions
  * @param {number} functionIndex
