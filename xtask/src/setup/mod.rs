@@ -47,7 +47,8 @@ pub(crate) enum Purpose {
     /// To build and run the workloads of the end-to-end tests.
     Workloads,
     /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, a
-    /// terminal for the live view, and what reads the formats of other tools.
+    /// terminal for the live view, what reads the formats of other tools, and the compiler that checks
+    /// the types of the page's script.
     EndToEnd,
     /// To list the packages of a release in its binary.
     Release,
