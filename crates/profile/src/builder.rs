@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, KubernetesNames,
-    Ledger, LockOwner, Module, ModuleId, OmittedEvents, Process, ProcessId, Profile, Reason, RuntimeEvent,
-    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId,
+    Ledger, LockOwner, Module, ModuleId, OmittedEvents, PollReading, Process, ProcessId, Profile, Reason,
+    RuntimeEvent, Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId,
     UnsymbolizedFrames, sum,
 };
 
@@ -169,6 +169,11 @@ impl ProfileBuilder {
     /// Adds an observation of a lock.
     pub fn add_lock_owner(&mut self, lock: LockOwner) {
         self.profile.lock_owners.push(lock);
+    }
+
+    /// Adds what a thread waited for in poll(2) or select(2).
+    pub fn add_poll_reading(&mut self, reading: PollReading) {
+        self.profile.poll_readings.push(reading);
     }
 
     /// The ledger, for the caller to set losses and cost.

@@ -198,6 +198,8 @@ pub enum Proof {
     FurtherReadings,
     /// The slow thread of a barrier reaches it.
     Arrival,
+    /// The number of items in a queue.
+    QueueLength,
 }
 
 impl Proof {
@@ -212,6 +214,7 @@ impl Proof {
         Self::WaitSamples,
         Self::FurtherReadings,
         Self::Arrival,
+        Self::QueueLength,
     ];
 
     /// The name in machine-readable outputs: `lock-owner`.
@@ -227,6 +230,7 @@ impl Proof {
             Self::WaitSamples => "wait-samples",
             Self::FurtherReadings => "further-readings",
             Self::Arrival => "arrival",
+            Self::QueueLength => "queue-length",
         }
     }
 }
@@ -244,6 +248,7 @@ impl fmt::Display for Proof {
             Self::WaitSamples => "samples of waiting threads (--wall)",
             Self::FurtherReadings => "the process at the other end at other times (another measurement)",
             Self::Arrival => "a measurement in which the slow thread reaches the barrier",
+            Self::QueueLength => "the number of items in the queue",
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use crate::{Header, LockOwner, OmittedEvents, Profile, ProfileCopy, RuntimeEvent, Sample};
+use crate::{Header, LockOwner, OmittedEvents, PollReading, Profile, ProfileCopy, RuntimeEvent, Sample};
 
 /// A condition of a recorder that became true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,9 @@ impl Profile {
         }
         for lock in self.lock_owners.iter().filter(|lock| lock.time_ns >= since_ns) {
             copy.lock_owner(&LockOwner { time_ns: lock.time_ns - since_ns, ..*lock });
+        }
+        for reading in self.poll_readings.iter().filter(|reading| reading.time_ns >= since_ns) {
+            copy.poll_reading(&PollReading { time_ns: reading.time_ns - since_ns, ..*reading });
         }
         let Header { duration_ns, started_unix_ns, started_monotonic_ns, .. } = self.header;
         Some(copy.finish(Header {

@@ -4,8 +4,8 @@ use indexmap::IndexSet;
 
 use crate::{
     Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, Module,
-    ModuleId, OmittedEvents, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState,
-    omitted_events::TotalsTable, sum,
+    ModuleId, OmittedEvents, PollReading, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId,
+    ThreadState, omitted_events::TotalsTable, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -111,6 +111,7 @@ pub struct Profile {
     pub(crate) omitted_events: Vec<OmittedEvents>,
     pub(crate) event_totals: TotalsTable,
     pub(crate) lock_owners: Vec<LockOwner>,
+    pub(crate) poll_readings: Vec<PollReading>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,
 }
@@ -144,6 +145,12 @@ impl Profile {
     #[must_use]
     pub fn lock_owners(&self) -> &[LockOwner] {
         &self.lock_owners
+    }
+
+    /// What the main threads of processes waited for in poll(2) and select(2), ordered by time.
+    #[must_use]
+    pub fn poll_readings(&self) -> &[PollReading] {
+        &self.poll_readings
     }
 
     /// The events, at least one.
@@ -308,6 +315,7 @@ impl Profile {
         self.runtime_events.sort_by_key(|event| event.time_ns);
         self.omitted_events.sort_by_key(|omitted| omitted.time_ns);
         self.lock_owners.sort_by_key(|lock| lock.time_ns);
+        self.poll_readings.sort_by_key(|reading| reading.time_ns);
     }
 
     /// The sum of the values of all samples of the first event, [`u64::MAX`] where it is larger.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, LockOwner,
-    Module, ModuleId, OmittedEvents, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample,
+    Module, ModuleId, OmittedEvents, PollReading, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample,
     SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
@@ -120,12 +120,13 @@ impl<'a> ProfileCopy<'a> {
         self.builder.add_sample(Sample { thread, stack, event, ..*sample });
     }
 
-    /// Copies all runtime events, those that are counted alone, and all owners of locks of the source.
+    /// Copies all runtime events, those that are counted alone, and all readings of locks and of polls of the source.
     pub fn runtime_events(&mut self) {
         let source = self.source;
         source.runtime_events().iter().for_each(|event| self.runtime_event(event));
         source.omitted_events().iter().for_each(|omitted| self.omitted_events(omitted));
         source.lock_owners().iter().for_each(|lock| self.lock_owner(lock));
+        source.poll_readings().iter().for_each(|reading| self.poll_reading(reading));
     }
 
     /// Copies runtime events that are counted alone.
@@ -138,6 +139,12 @@ impl<'a> ProfileCopy<'a> {
     pub(super) fn lock_owner(&mut self, lock: &LockOwner) {
         let owner = self.thread(lock.owner);
         self.builder.add_lock_owner(LockOwner { owner, ..*lock });
+    }
+
+    /// Copies what a thread waited for.
+    pub(super) fn poll_reading(&mut self, reading: &PollReading) {
+        let thread = self.thread(reading.thread);
+        self.builder.add_poll_reading(PollReading { thread, ..*reading });
     }
 
     /// Copies a runtime event.

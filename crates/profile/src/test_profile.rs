@@ -3,9 +3,9 @@
 use crate::{
     Attribute, Certainty, Cost, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, FoundBy,
     Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, OmittedEvents, Partner, Place,
-    ProcessId, Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling,
-    Selection, Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
-    Whole,
+    PollReading, ProcessId, Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample,
+    Sampling, Selection, Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
+    ThreadState, Whole,
 };
 use profiler_addresses::ElfAddress;
 
@@ -146,6 +146,7 @@ pub fn random(seed: u64) -> Profile {
     add_waits(&mut builder, &mut draw, &threads, &stacks);
     add_runtime_events(&mut builder, &mut draw, &threads, &stacks);
     add_lock_owners(&mut builder, &mut draw, &threads);
+    add_poll_readings(&mut builder, &mut draw, &threads);
     add_omitted_events(&mut builder, &mut draw, &threads);
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
@@ -337,6 +338,20 @@ fn add_lock_owners(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[Thr
             lock: draw.below(1 << 47),
             managed_thread_id: draw.below(1 << 16) as u32,
             waiters: 1 + draw.below(1 << 26) as u32,
+        });
+    }
+}
+
+/// Adds what threads wait for, in every second profile.
+fn add_poll_readings(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    for _ in 0..draw.below(20) {
+        builder.add_poll_reading(PollReading {
+            time_ns: draw.below(10_000_000_000),
+            thread: draw.of(threads),
+            awaits_connections: draw.below(2) == 0,
         });
     }
 }

@@ -187,6 +187,7 @@ codes! {
         WaitSamples = 7,
         FurtherReadings = 8,
         Arrival = 9,
+        QueueLength = 10,
     }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8, Nested = 9, MemoryLimit = 10 }

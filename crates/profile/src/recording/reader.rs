@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     Attribute, Event, EventField, EventId, FieldValue, Finding, FindingFacts, Frame, FrameId, Header,
-    KubernetesNames, Ledger, LockOwner, ModuleId, OmittedEvents, ProcessId, Profile, ProfileBuilder,
-    ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    KubernetesNames, Ledger, LockOwner, ModuleId, OmittedEvents, PollReading, ProcessId, Profile,
+    ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId,
+    Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -130,6 +131,7 @@ impl Reader {
             Kind::RuntimeEvents => self.runtime_event(fields)?,
             Kind::OmittedEvents => self.omitted_events(fields)?,
             Kind::LockOwners => self.lock_owner(fields)?,
+            Kind::PollReadings => self.poll_reading(fields)?,
             Kind::KubernetesNames => self.kubernetes_names(fields)?,
             Kind::Attributes => self.attribute(fields)?,
             _ => self.thread(fields)?,
@@ -307,6 +309,15 @@ impl Reader {
             lock: fields.number()?,
             managed_thread_id: fields.number_u32()?,
             waiters: fields.number_u32()?,
+        });
+        Some(())
+    }
+
+    fn poll_reading(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.builder.add_poll_reading(PollReading {
+            time_ns: fields.number()?,
+            thread: fields.entry(&self.threads)?,
+            awaits_connections: fields.number()? > 0,
         });
         Some(())
     }

@@ -38,10 +38,11 @@ pub(super) enum Kind {
     OmittedEvents = 18,
     FindingFacts = 19,
     FindingPartners = 20,
+    PollReadings = 21,
 }
 
 impl Kind {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -62,6 +63,7 @@ impl Kind {
         Self::OmittedEvents,
         Self::FindingFacts,
         Self::FindingPartners,
+        Self::PollReadings,
     ];
 
     /// The kind of a number.

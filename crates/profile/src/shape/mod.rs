@@ -142,6 +142,8 @@ impl Profile {
         omitted.for_each(|omitted| copy.omitted_events(&omitted));
         let locks = self.lock_owners().iter().filter(|lock| select::is_lock_selected(self, shape, lock));
         locks.for_each(|lock| copy.lock_owner(lock));
+        let polls = self.poll_readings().iter().filter(|poll| select::is_poll_selected(self, shape, poll));
+        polls.for_each(|poll| copy.poll_reading(poll));
         copy.finish(header)
     }
 

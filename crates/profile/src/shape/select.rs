@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
 use crate::{
-    Frame, LockOwner, OmittedEvents, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId,
+    Frame, LockOwner, OmittedEvents, PollReading, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId,
+    ThreadId,
 };
 
 /// Whether the filters for thread, process, container, state and time select a sample.
@@ -49,6 +50,14 @@ pub(super) fn is_lock_selected(profile: &Profile, shape: &Shape, lock: &LockOwne
     is_process_selected(profile, shape, lock.process(profile))
         && shape.from.is_none_or(|from| Duration::from_nanos(lock.time_ns) >= from)
         && shape.to.is_none_or(|to| Duration::from_nanos(lock.time_ns) < to)
+}
+
+/// Whether the filters for process, container, thread and time select what a thread waited for.
+pub(super) fn is_poll_selected(profile: &Profile, shape: &Shape, reading: &PollReading) -> bool {
+    is_process_selected(profile, shape, profile.thread(reading.thread).process)
+        && is_thread_selected(profile, shape, reading.thread)
+        && shape.from.is_none_or(|from| Duration::from_nanos(reading.time_ns) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(reading.time_ns) < to)
 }
 
 fn is_thread_selected(profile: &Profile, shape: &Shape, thread: ThreadId) -> bool {
