@@ -127,6 +127,7 @@ pub use profiler_symbolize::{
     EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
     SymbolDirectories, symbol_server::Download,
 };
+pub use session::analyze_running;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;

@@ -23,8 +23,8 @@ pub enum Program {
     C(&'static str, &'static [&'static str]),
     /// A mode of the .NET workload.
     Dotnet(&'static str),
-    /// A mode of the Python workload `threads.py`.
-    Python(&'static str),
+    /// A program in Python, by its source file, with its arguments behind the time after which it ends.
+    Python(&'static str, &'static [&'static str]),
     /// A program in Java, by its source file.
     Java(&'static str),
 }
@@ -36,7 +36,7 @@ impl Program {
         match self {
             Self::C(..) => "C",
             Self::Dotnet(_) => ".NET 9",
-            Self::Python(_) => "Python",
+            Self::Python(..) => "Python",
             Self::Java(_) => "Java",
         }
     }
@@ -84,8 +84,12 @@ const fn of_dotnet(
 const BELOW_CLIENT: &str = " wait for sockets below PQexec (";
 const FOR_DATABASE: &str = "; at the end for slow_database (process ";
 
+/// The same of an interpreter without symbols.
+const AT_SOCKETS: &str = " wait for sockets (";
+const FOR_SERVICE: &str = "; at the end for slow_service (process ";
+
 /// Programs whose threads wait for other processes, or for those of their own.
-pub const SERVICES: [Situation; 10] = [
+pub const SERVICES: [Situation; 12] = [
     of_c(
         "4 processes with one thread each wait for a slow database",
         ("services", &["calls", "4", "1"]),
@@ -104,6 +108,24 @@ pub const SERVICES: [Situation; 10] = [
         Sampling::Waits,
         Some((FindingKind::SlowDownstream, &["4 processes (shop): ", BELOW_CLIENT, FOR_DATABASE])),
     ),
+    Situation {
+        text: "4 processes of a server wait for a slow service",
+        program: Program::Python("upstream.py", &["processes", "4"]),
+        sampling: Sampling::Waits,
+        finding: Some((
+            FindingKind::SlowDownstream,
+            &["4 processes (python3): 4.0 of 4 threads ", AT_SOCKETS, FOR_SERVICE],
+        )),
+    },
+    Situation {
+        text: "8 threads of a server wait for a slow service",
+        program: Program::Python("upstream.py", &["threads", "8"]),
+        sampling: Sampling::Waits,
+        finding: Some((
+            FindingKind::SlowDownstream,
+            &["(python3): 8.0 of 8 threads ", AT_SOCKETS, FOR_SERVICE],
+        )),
+    },
     of_c(
         "3 processes with 2 threads each wait for requests of their clients",
         ("services", &["serves", "3", "2"]),
@@ -164,7 +186,7 @@ pub const SERVICES: [Situation; 10] = [
 ];
 
 /// Single processes.
-pub const PROCESSES: [Situation; 21] = [
+pub const PROCESSES: [Situation; 24] = [
     of_c(
         "8 threads take turns at a lock",
         ("convoy", &[]),
@@ -209,6 +231,18 @@ pub const PROCESSES: [Situation; 21] = [
         Some((FindingKind::Deadlock, &["; each of these locks is owned by one of these threads"])),
     ),
     of_c(
+        "4 threads wait for room in a queue from which one thread takes too little",
+        ("requests", &["enqueues"]),
+        Sampling::Waits,
+        Some((FindingKind::FullQueue, &[" wait for room in a full queue (", ", most below enqueue"])),
+    ),
+    of_c(
+        "4 threads wait for an item of a queue to which one thread adds little",
+        ("requests", &["dequeues"]),
+        Sampling::Waits,
+        None,
+    ),
+    of_c(
         "3 threads wait at a barrier for one that computes",
         ("requests", &["steps"]),
         Sampling::Waits,
@@ -229,13 +263,13 @@ pub const PROCESSES: [Situation; 21] = [
     of_c("a thread computes", ("shares", &[]), Sampling::Cpus, None),
     Situation {
         text: "6 threads compute, and the interpreter lock lets one at a time",
-        program: Program::Python("computes"),
+        program: Program::Python("threads.py", &["computes"]),
         sampling: Sampling::Waits,
         finding: Some((FindingKind::LockConvoy, &[" wait for the global interpreter lock of Python ("])),
     },
     Situation {
         text: "6 threads compute for a millisecond in fifty",
-        program: Program::Python("naps"),
+        program: Program::Python("threads.py", &["naps"]),
         sampling: Sampling::Waits,
         finding: None,
     },
@@ -244,6 +278,12 @@ pub const PROCESSES: [Situation; 21] = [
         program: Program::Java("Convoy.java"),
         sampling: Sampling::Waits,
         finding: Some((FindingKind::LockConvoy, &[" of 20 threads at a time wait for locks ("])),
+    },
+    Situation {
+        text: "8 threads of a server wait for a slow service",
+        program: Program::Java("Upstream.java"),
+        sampling: Sampling::Waits,
+        finding: Some((FindingKind::SlowDownstream, &["(java): 8.0 of 8 threads ", AT_SOCKETS, FOR_SERVICE])),
     },
     of_dotnet(
         "all workers of the pool wait for tasks that need a worker",

@@ -7,6 +7,8 @@
  * supervises: as converts, but processes that do not end.
  * steps: four threads meet at a barrier in `step`, and one of them computes in `compute` before, for most of the time.
  * even_steps: as steps, but all of them compute.
+ * enqueues: four threads wait for room in a queue, in `enqueue`, as one thread takes an item each 20 ms.
+ * dequeues: four threads wait for an item in `dequeue`, as one thread adds one each 20 ms.
  * lookups: four threads call getaddrinfo in `connect_to_store`, in a network namespace whose name server, the process `name_server`,
  * does not answer. Needs root. */
 #include <arpa/inet.h>
@@ -27,12 +29,15 @@
 
 #include "lifetime.h"
 
-enum { THREADS = 4, CONVERSION_US = 30000 };
+enum { THREADS = 4, CONVERSION_US = 30000, ITEM_US = 20000, MAX_ITEMS = 2 };
 
 static const char *mode = "converts";
 static pthread_barrier_t all_arrived;
 static atomic_int numbers;
 static volatile unsigned long sink;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t has_room = PTHREAD_COND_INITIALIZER, has_item = PTHREAD_COND_INITIALIZER;
+static int items;
 
 static int is(const char *other) {
     return strcmp(mode, other) == 0;
@@ -111,6 +116,42 @@ static void *make_steps(void *unused) {
     return unused;
 }
 
+__attribute__((noinline)) static void enqueue(void) {
+    pthread_mutex_lock(&lock);
+    while (items == MAX_ITEMS)
+        pthread_cond_wait(&has_room, &lock);
+    items++;
+    pthread_cond_signal(&has_item);
+    pthread_mutex_unlock(&lock);
+}
+
+__attribute__((noinline)) static void dequeue(void) {
+    pthread_mutex_lock(&lock);
+    while (items == 0)
+        pthread_cond_wait(&has_item, &lock);
+    items--;
+    pthread_cond_signal(&has_room);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *produce(void *pauses) {
+    for (;;) {
+        enqueue();
+        if (pauses != NULL)
+            usleep(ITEM_US);
+    }
+    return NULL;
+}
+
+static void *consume(void *pauses) {
+    for (;;) {
+        dequeue();
+        if (pauses != NULL)
+            usleep(ITEM_US);
+    }
+    return NULL;
+}
+
 /* Asks for another name each time. */
 __attribute__((noinline)) static void connect_to_store(void) {
     struct addrinfo *found;
@@ -160,6 +201,10 @@ int main(int argc, char **argv) {
     } else if (is("steps") || is("even_steps")) {
         pthread_barrier_init(&all_arrived, NULL, THREADS);
         run = make_steps;
+    } else if (is("enqueues") || is("dequeues")) {
+        run = is("enqueues") ? produce : consume;
+        if (pthread_create(&thread, NULL, is("enqueues") ? consume : produce, &items) != 0)
+            return 1;
     } else if (pthread_create(&thread, NULL, accept_all, NULL) != 0) {
         return 1;
     }

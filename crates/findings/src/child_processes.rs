@@ -4,15 +4,12 @@
 //! its waits end within the measurement. A thread that reads the output of a child for whatever it writes is like one that
 //! waits for a response: a pipe counts below a function that does work, in a process with one thread, or in a worker of a pool.
 
-use std::collections::BTreeMap;
-
-use profiler_profile::{Certainty, FindingFacts, Profile, Proof, Sample, Whole, sum};
+use profiler_profile::{Certainty, FindingFacts, Profile, Proof, Sample, Whole};
 
 use crate::{
-    WaitCause, Waits, facts,
+    WaitCause, facts,
     found::Found,
-    frames::{function, own_frames},
-    pattern::matches_any,
+    frames::own_frames,
     text::Problem,
     thread_group::{ThreadGroup, percent},
     top_level::is_work,
@@ -86,24 +83,4 @@ fn is(cause: Option<WaitCause>, expected: WaitCause) -> bool {
 
 fn is_within_work(profile: &Profile, sample: &Sample) -> bool {
     own_frames(profile, profile.stack(sample.stack)).iter().any(|id| is_work(profile, profile.frame(*id)))
-}
-
-/// The threads that wait for pipes for most of their time, with their processes. Findings need the processes at the other ends.
-pub(crate) fn threads_at_pipes(profile: &Profile) -> Vec<(u32, u32)> {
-    const FUNCTIONS: &[&str] = &["anon_pipe_*", "pipe_read", "pipe_write"];
-    if !profile.frames().any(|frame| matches_any(FUNCTIONS, function(profile, frame))) {
-        return Vec::new();
-    }
-    let waits = Waits::of(profile);
-    let mut times = BTreeMap::<_, (u64, u64)>::new();
-    for sample in profile.samples().iter().filter(|sample| sample.state.is_some()) {
-        let thread = profile.thread(sample.thread);
-        let (at_pipe, total) = times.entry((profile.process(thread.process).pid, thread.tid)).or_default();
-        sum::add(total, sample.value);
-        if is(waits.cause(sample), WaitCause::Pipe) {
-            sum::add(at_pipe, sample.value);
-        }
-    }
-    let most = times.into_iter().filter(|(_, (at_pipe, total))| percent(*at_pipe, *total) >= MIN_PERCENT);
-    most.map(|(thread, _)| thread).collect()
 }

@@ -3,11 +3,12 @@
 use profiler_profile::{Frame, FrameId, FrameKind, Profile, SourceLocation, Stack, Symbolization};
 
 use crate::{
-    pattern::matches_any,
-    rules::{
-        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, LOCK_WRAPPERS, PLUMBING, RUNTIME_FUNCTIONS,
-        RUNTIME_MODULES, STUBS,
+    code_rules::{
+        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, PLUMBING, RUNTIME_FUNCTIONS, RUNTIME_MODULES,
+        RUST_LIBRARY, STUBS,
     },
+    pattern::matches_any,
+    rules::LOCK_WRAPPERS,
 };
 
 /// The name of a function without the assembly of managed methods.
@@ -82,10 +83,12 @@ fn without_type<'a>(method: &'a str, frame: &Frame) -> &'a str {
     }
 }
 
-/// Whether native code is that of a runtime or of libc.
+/// Whether native code is that of a runtime, of libc or of the standard library of Rust.
 pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
-        && (is_libc(profile, frame) || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
+        && (is_libc(profile, frame)
+            || matches_any(RUST_LIBRARY, profile.string(frame.name))
+            || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
 }
 
 /// Whether native code is that of libc.

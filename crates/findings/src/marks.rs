@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use profiler_profile::{Frame, ProcessId, Profile, Sample, Sampling, Stack, ThreadState, sum};
 
 use crate::{
-    Partners, Waits,
+    Partners, WaitCause, Waits,
     cpu_rules::{CPU_RULES, CpuRule},
     frames::{function, own_frames},
     pattern::matches_any,
+    queue_ends::{QueueEnd, queue_end},
     rules::{
         CLIENTS, COLLECTION_REQUESTS, COMMIT_RULES, CONSOLE_LOGGERS, DYNAMIC_METHODS, FILE_LOCKS,
         FINALIZER_WAITS, FINALIZERS, GIL_RULES, POOL_WORKERS, SERVERS, SYNCHRONIZATIONS, SYNCHRONOUS_CLIENTS,
@@ -55,6 +56,12 @@ pub(crate) struct Marks {
     pub(crate) clients: StackSet,
     /// Stacks of clients in processes with one thread.
     pub(crate) synchronous_clients: StackSet,
+    /// Stacks in functions that add items to a queue of native code.
+    pub(crate) producers: StackSet,
+    /// Stacks in functions that take items from a queue of native code.
+    pub(crate) consumers: StackSet,
+    /// Stacks of waits until descriptors are ready.
+    pub(crate) descriptor_waits: StackSet,
     /// Stacks of waits for locks that transactions hold.
     pub(crate) transaction_locks: StackSet,
     /// Stacks of answers that wait for the commit of another thread.
@@ -96,6 +103,9 @@ impl Marks {
             servers: StackSet::with_function(profile, SERVERS),
             clients: StackSet::with_function(profile, CLIENTS),
             synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
+            producers: at_queues(profile, waits, QueueEnd::Room),
+            consumers: at_queues(profile, waits, QueueEnd::Item),
+            descriptor_waits: StackSet(waits.stacks_at_descriptors()),
             transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),
             pending_commits: StackSet(waits.stacks_of_rules(COMMIT_RULES)),
             synchronizations: StackSet::with_function(profile, SYNCHRONIZATIONS),
@@ -133,6 +143,13 @@ fn cpu_demand(profile: &Profile) -> BTreeMap<ProcessId, CpuDemand> {
         }
     }
     processes
+}
+
+fn at_queues(profile: &Profile, waits: &Waits, end: QueueEnd) -> StackSet {
+    let is_wait = |cause| matches!(cause, WaitCause::ConditionVariable | WaitCause::Idle);
+    let is_there = |(stack, cause)| is_wait(cause) && queue_end(profile, stack) == Some(end);
+    // Profiles without waits have no causes.
+    StackSet(profile.stacks().zip(waits.causes()).map(is_there).collect())
 }
 
 fn stacks_of_rule(profile: &Profile, rule: &CpuRule) -> StackSet {

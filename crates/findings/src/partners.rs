@@ -6,15 +6,24 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use profiler_profile::{Finding, FindingKind, Partner, Profile};
+use profiler_profile::{Finding, FindingKind, Partner, Profile, sum};
 
-use crate::{WaitCause, Waits, child_processes::threads_at_pipes, thread_group::heaviest};
+use crate::{
+    WaitCause, Waits,
+    frames::function,
+    pattern::matches_any,
+    thread_group::{heaviest, percent},
+    waiting::MIN_UPSTREAM_THREADS,
+};
 
 /// The most threads whose partners are read.
 const MAX_THREADS: usize = 64;
 
 /// The least share of the threads with a known partner that have the same one, percent.
 const MIN_SAME_PERCENT: usize = 50;
+
+/// The least share of its time in which a thread waits in one way, percent, for its partner to be read.
+const MIN_WAIT_PERCENT: f64 = 50.0;
 
 /// What threads wait for beyond their processes, by thread id, as it was read while they waited.
 ///
@@ -30,6 +39,7 @@ const MIN_SAME_PERCENT: usize = 50;
 pub struct Partners {
     services: BTreeMap<u32, Partner>,
     clients: BTreeSet<u32>,
+    servers: BTreeSet<u32>,
     devices: BTreeMap<u32, Partner>,
     processes: BTreeMap<u32, Partner>,
     children: BTreeMap<u32, Partner>,
@@ -44,6 +54,11 @@ impl Partners {
     /// Adds a thread that waits for a client, whose connection its process has accepted.
     pub fn add_client(&mut self, tid: u32) {
         self.clients.insert(tid);
+    }
+
+    /// Adds a thread of a process that serves others: it has a socket that listens.
+    pub fn add_server(&mut self, tid: u32) {
+        self.servers.insert(tid);
     }
 
     /// Adds a thread that waits for a file on a device.
@@ -78,6 +93,9 @@ impl Partners {
                 _ => (Some(PartnerKind::Service), &finding.facts.selection.threads[..]),
             };
             if let Some(kind) = kind {
+                if kind == PartnerKind::Service {
+                    partners.servers.extend(tids);
+                }
                 partners.known_mut(kind).extend(tids.iter().map(|tid| (*tid, partner.clone())));
             }
         }
@@ -108,6 +126,11 @@ impl Partners {
     pub(crate) fn service(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
         let others = tids.intersection(&self.clients).count();
         most_frequent(&self.services, tids, others)
+    }
+
+    /// Whether a thread of a server waits for another service.
+    pub(crate) fn has_upstream(&self, tid: u32) -> bool {
+        self.servers.contains(&tid) && self.services.contains_key(&tid)
     }
 
     /// Whether most of these threads whose partners are known wait for clients.
@@ -187,7 +210,7 @@ fn most_frequent(known: &BTreeMap<u32, Partner>, tids: &BTreeSet<u32>, others: u
 }
 
 /// The threads, with their processes, whose partners would say more about a finding: those that wait for sockets, files and children,
-/// and the owners of locks for which others wait; then those that wait for pipes, which have a finding only with their partners. At most
+/// and the owners of locks for which others wait; then those that wait for pipes and sockets, which have a finding only with their partners. At most
 /// 64, those of findings of more time first.
 #[must_use]
 pub fn threads_with_unknown_partners(profile: &Profile) -> Vec<(u32, u32)> {
@@ -202,6 +225,59 @@ pub fn threads_with_unknown_partners(profile: &Profile) -> Vec<(u32, u32)> {
         _ => &[],
     });
     let of_findings: Vec<_> = tids.filter_map(|tid| Some((*processes.get(tid)?, *tid))).collect();
-    let at_pipes = threads_at_pipes(profile).into_iter().filter(|thread| !of_findings.contains(thread));
-    of_findings.iter().copied().chain(at_pipes).take(MAX_THREADS).collect()
+    let mut threads: Vec<_> = of_findings.into_iter().take(MAX_THREADS).collect();
+    let with_partner = profile.findings().iter().filter(|finding| finding.facts.partner.is_some());
+    let known: BTreeSet<_> = with_partner.flat_map(|finding| &finding.facts.selection.threads).collect();
+    for thread in threads_at_descriptors(profile) {
+        let is_new = !threads.contains(&thread) && !known.contains(&thread.1);
+        if threads.len() < MAX_THREADS && is_new {
+            threads.push(thread);
+        }
+    }
+    threads
+}
+
+/// The threads, with their processes, that wait for pipes, then those that wait for sockets, for most of their time. A finding on sockets
+/// needs several.
+fn threads_at_descriptors(profile: &Profile) -> Vec<(u32, u32)> {
+    const FUNCTIONS: &[&str] = &[
+        "anon_pipe_*",
+        "pipe_read",
+        "pipe_write",
+        "sock_*",
+        "tcp_*msg*",
+        "unix_stream_*",
+        "recv*",
+        "*connect",
+        "do_sys_poll",
+        "poll",
+        "__poll*",
+        "do_select",
+    ];
+    if !profile.frames().any(|frame| matches_any(FUNCTIONS, function(profile, frame))) {
+        return Vec::new();
+    }
+    let waits = Waits::of(profile);
+    let mut times = BTreeMap::<_, [u64; 3]>::new();
+    for sample in profile.samples().iter().filter(|sample| sample.state.is_some()) {
+        let thread = profile.thread(sample.thread);
+        let [total, at_pipe, at_socket] =
+            times.entry((profile.process(thread.process).pid, thread.tid)).or_default();
+        sum::add(total, sample.value);
+        match waits.cause(sample) {
+            Some(WaitCause::Pipe) => sum::add(at_pipe, sample.value),
+            Some(WaitCause::SocketIo) => sum::add(at_socket, sample.value),
+            Some(WaitCause::Other) if waits.awaits_descriptors(sample) => sum::add(at_socket, sample.value),
+            _ => {}
+        }
+    }
+    let most = |index: usize| -> Vec<_> {
+        let is_most = |(_, time): &(&_, &[u64; 3])| percent(time[index], time[0]) >= MIN_WAIT_PERCENT;
+        times.iter().filter(is_most).map(|(thread, _)| *thread).collect()
+    };
+    let [pipes, mut sockets] = [most(1), most(2)];
+    if sockets.len() < MIN_UPSTREAM_THREADS {
+        sockets.clear();
+    }
+    pipes.into_iter().chain(sockets).collect()
 }

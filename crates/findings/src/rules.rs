@@ -51,7 +51,18 @@ const fn names(frames: &'static [&'static str]) -> Rule {
 }
 
 /// Functions of Rust's runtimes and of its standard library between a loop and the system call.
-const RUST_RUNTIME: &[&str] = &["tokio::*", "mio::*", "std::*", "core::*", "parking_lot*"];
+const RUST_RUNTIME: &[&str] = &[
+    "tokio::*",
+    "mio::*",
+    "std::*",
+    "core::*",
+    "parking_lot*",
+    "<tokio::*",
+    "<mio::*",
+    "<std::*",
+    "<core::*",
+    "<parking_lot*",
+];
 
 /// The global interpreter lock of Python: Python/ceval_gil.h.
 const GIL: Rule = rule(Lock, &["take_gil"]);
@@ -265,6 +276,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule(SocketIo, &["*sun.nio.ch.NioSocketImpl.*"]),
     rule(SocketIo, &["*java.net.SocketInputStream.*"]),
     rule(Barrier, &["*java.util.concurrent.CyclicBarrier.dowait*"]),
+    rule(Idle, &["*java.util.concurrent.*Blocking*.take*"]),
+    rule(Idle, &["Ljava/util/concurrent/*Blocking*;::take*"]),
+    rule(FullQueue, &["*java.util.concurrent.*Blocking*.put*"]),
+    rule(FullQueue, &["Ljava/util/concurrent/*Blocking*;::put*"]),
     // Go.
     rule(Lock, &["runtime.lock2"]),
     rule(Idle, &["runtime.notesleep"]),
@@ -275,6 +290,8 @@ pub(crate) const RULES: &[Rule] = &[
     // Python.
     GIL,
     STRIPPED_GIL,
+    // Condition variables and queues wait for another kind of lock: Modules/_threadmodule.c.
+    rule(Lock, &["rlock_acquire*"]),
     socket(&["sock_call_impl"]),
     socket(&["sock_recv*"]),
     socket(&["sock_send*"]),
@@ -284,6 +301,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["[_queue.cpython-*"]),
     // `queue.Queue.get` and `socketserver`, with the names of `-X perf`.
     rule(Idle, &["py::wait:*threading.py", "py::get:*queue.py"]),
+    rule(FullQueue, &["py::wait:*threading.py", "py::put:*queue.py"]),
     rule(Idle, &["py::wait:*threading.py", "py::_worker:*thread.py"]),
     rule(Idle, &["py::select:*selectors.py", "py::serve_forever:*socketserver.py"]),
     // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
@@ -295,7 +313,14 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["ev_run"], &["*_poll"]),
     event_loop(&["sd_event_*"], &["sd_event_*", "process_epoll"]),
     event_loop(&["tokio::runtime::*park*"], RUST_RUNTIME),
+    event_loop(&["<tokio::runtime::*park*"], RUST_RUNTIME),
     event_loop(&["tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
+    event_loop(&["<tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
+    // Channels with a limit, and those without one, in which senders do not wait: library/std/src/sync/mpmc of Rust, crossbeam-channel.
+    rule(FullQueue, &["*std::sync::mpmc::*::Channel<*::send*"]),
+    rule(Idle, &["*std::sync::mpmc::*::Channel<*::recv*"]),
+    rule(FullQueue, &["*crossbeam_channel::flavors::*::Channel<*::send*"]),
+    rule(Idle, &["*crossbeam_channel::flavors::*::Channel<*::recv*"]),
     event_loop(&["erts_check_io"], &["erts_poll_wait*"]),
     event_loop(&["erts_schedule"], &["erts_*", "ethr_event_*"]),
     event_loop(&["tpool::thread_pool_generic::get_task*"], &["tpool::thread_pool_generic::wait_for_tasks*"]),
@@ -416,7 +441,8 @@ pub(crate) const CONDITION_WAITS: &[&str] = &[
     "__pthread_cond_*wait*",
     "___pthread_cond_*wait*",
     "std::condition_variable*::wait*",
-    "std::sys::sync::condvar*",
+    "*std::sys::sync::condvar::*",
+    "*parking_lot::condvar::*",
 ];
 
 /// Clients of other services: below them, a socket is that of a service. Elsewhere, it may be that of a client of this program
@@ -517,73 +543,3 @@ pub(crate) const EVENT_LOOPS: &[&str] = &[
     "ngx_process_events_and_timers",
     "tokio::runtime::*::run",
 ];
-
-/// Assemblies of frameworks: code that the user of the profiler does not write.
-pub(crate) const FRAMEWORKS: &[&str] =
-    &["System.*", "System", "Microsoft.*", "mscorlib", "netstandard", "WindowsBase"];
-
-/// Classes of Java's library, in names without arguments as JVMs and agents spell them: `void java.lang.Thread.run`.
-pub(crate) const JAVA_FRAMEWORKS: &[&str] =
-    &["java.*", "* java.*", "jdk.*", "* jdk.*", "sun.*", "* sun.*", "Ljava/*", "Ljdk/*", "Lsun/*"];
-
-/// Code of virtual machines that has names of methods or stands for methods without names, as perf maps spell it.
-pub(crate) const STUBS: &[&str] = &[
-    "Interpreter",
-    "StubRoutines*",
-    "*_Java",
-    "*RuntimeStub*",
-    "I2C/C2I adapters*",
-    "vtable stub*",
-    "itable stub*",
-    "call_stub",
-    "*node:internal/*",
-    "*node:*",
-    "Builtin:*",
-    "BytecodeHandler:*",
-];
-
-/// Functions of servers and libraries that take locks or wait for their callers.
-pub(crate) const PLUMBING: &[&str] = &[
-    "LWLockAcquire*",
-    "LockAcquire*",
-    "LockTuple",
-    "PGSemaphoreLock",
-    "ProcSleep",
-    "WaitEventSetWait",
-    "WaitLatch*",
-    "XactLockTableWait",
-    "MDL_*",
-    "Interruptible_wait::*",
-    "ap_core_input_filter",
-    "ap_get_brigade",
-    "ap_rgetline*",
-    "apr_*",
-];
-
-/// Modules of libc.
-pub(crate) const LIBC_MODULES: &[&str] = &["libc.so*", "libc-*", "libpthread*", "ld-*", "[vdso]"];
-
-/// Modules of runtimes and of libraries of languages.
-pub(crate) const RUNTIME_MODULES: &[&str] = &[
-    "libstdc++*",
-    "libgcc_s*",
-    "libcoreclr.so",
-    "libclr*.so",
-    "libhost*.so",
-    "libSystem.*",
-    "libjvm.so",
-    "dotnet",
-    "node",
-    "python3*",
-    "libpython3*",
-    "*.cpython-3*",
-    "beam.smp",
-    "php-fpm*",
-    "libphp*",
-    "libaprutil-1*",
-    "libapr-1*",
-];
-
-/// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that
-/// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`.
-pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &["_start", "start_thread", "start", "clone*", "__*"];

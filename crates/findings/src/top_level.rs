@@ -88,7 +88,7 @@ pub(crate) fn is_work(profile: &Profile, frame: &Frame) -> bool {
 }
 
 /// The words of a name without its arguments: `heap`, `fetch`, `row` of `Heap::fetchRow(int)`.
-fn words(name: &str) -> impl Iterator<Item = String> {
+pub(crate) fn words(name: &str) -> impl Iterator<Item = String> {
     let name = name.split('(').find(|part| !part.is_empty()).unwrap_or(name);
     let mut words = vec![String::new()];
     let mut before = ' ';

@@ -17,6 +17,10 @@ use crate::{
 /// The fewest threads before a slow service. One or two slow calls are no pattern.
 const MIN_THREADS: usize = 3;
 
+/// The fewest threads before a service that only their connections show. Clients of replicated services have a thread for each replica,
+/// often three, that waits for news.
+pub(crate) const MIN_UPSTREAM_THREADS: usize = 4;
+
 /// The least share of the time of threads with work in suspensions. Tuned collectors stay below a twentieth.
 const MIN_SUSPENSION_PERCENT: f64 = 10.0;
 
@@ -109,9 +113,16 @@ fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let is_client = |sample: &Sample| {
         marks.clients.contains(sample) || (is_synchronous && marks.synchronous_clients.contains(sample))
     };
-    let is_at_service = |sample: &Sample, cause| {
+    let is_known = |sample: &Sample, cause| {
         cause == Some(WaitCause::SocketIo) && (marks.pool_workers.contains(sample) || is_client(sample))
     };
+    // Threads of a server wait for a connection that it has opened.
+    let is_upstream = |sample: &Sample, cause| {
+        marks.partners.has_upstream(samples.tid(sample))
+            && (cause == Some(WaitCause::SocketIo)
+                || (cause == Some(WaitCause::Other) && marks.descriptor_waits.contains(sample)))
+    };
+    let is_at_service = |sample: &Sample, cause| is_known(sample, cause) || is_upstream(sample, cause);
     let method = samples.sites(is_at_service).first().map(|site| site.method);
     let is_at_site =
         |sample: &Sample, cause| is_at_service(sample, cause) && samples.method(sample) == method;
@@ -122,6 +133,11 @@ fn slow_downstream<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
         return None;
     }
     let service = marks.partners.service(&tids);
+    let known = samples.threads(|sample, cause| is_at_site(sample, cause) && is_known(sample, cause));
+    // Consumers of messages can have connections to several services, and have nothing to do.
+    if known.is_empty() && (tids.len() < MIN_UPSTREAM_THREADS || service.is_none()) {
+        return None;
+    }
     let is_at_client = |sample: &Sample, cause| is_at_site(sample, cause) && is_client(sample);
     let is_at_client = service.is_some() || 2 * samples.value(is_at_client) > value;
     // Clients of the process send nothing: it is idle. A worker of a pool waits for them in place of other work.

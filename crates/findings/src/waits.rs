@@ -4,6 +4,7 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbol
 
 use crate::{
     WaitCause,
+    connection_waits::ConnectionWaits,
     followers::{leading_functions, leads},
     frames::{application_method, function, is_application, is_libc, is_managed, lock_method, own_frames},
     held_times::HeldTimes,
@@ -36,6 +37,7 @@ pub struct Waits {
     rests: Vec<Rest>,
     /// The times in which threads own locks for which others wait.
     held: HeldTimes,
+    connections: ConnectionWaits,
 }
 
 /// What a stack says about the wait of its thread.
@@ -58,6 +60,8 @@ struct StackWait {
     is_hidden: bool,
     /// Whether another process or a signal can end the wait, by a descriptor.
     is_for_others: bool,
+    /// Whether the thread waits until descriptors are ready.
+    awaits_descriptors: bool,
 }
 
 impl StackWait {
@@ -72,6 +76,7 @@ impl StackWait {
             sleeps_at_work: false,
             is_hidden: false,
             is_for_others: false,
+            awaits_descriptors: false,
         }
     }
 }
@@ -81,8 +86,13 @@ impl Waits {
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         if profile.samples().iter().all(|sample| sample.state.is_none()) {
-            let held = HeldTimes::default();
-            return Self { stacks: Vec::new(), is_service: Vec::new(), rests: Vec::new(), held };
+            return Self {
+                stacks: Vec::new(),
+                is_service: Vec::new(),
+                rests: Vec::new(),
+                held: HeldTimes::default(),
+                connections: ConnectionWaits::default(),
+            };
         }
         let frames = FrameRules::of(profile);
         let mut waits = Self {
@@ -93,6 +103,7 @@ impl Waits {
                 .collect(),
             rests: vec![Rest::None; profile.threads().len()],
             held: HeldTimes::of(profile),
+            connections: ConnectionWaits::of(profile),
         };
         waits.set_followers_idle(profile);
         waits.rests = resting_threads(profile, &waits);
@@ -130,6 +141,16 @@ impl Waits {
     /// Whether the methods that say for what the thread of a sample waits have no names.
     pub(crate) fn is_hidden(&self, sample: &Sample) -> bool {
         self.stacks[sample.stack.index()].is_hidden
+    }
+
+    /// Whether the thread of a sample waits until descriptors are ready.
+    pub(crate) fn awaits_descriptors(&self, sample: &Sample) -> bool {
+        self.stacks[sample.stack.index()].awaits_descriptors
+    }
+
+    /// Whether each stack is that of a thread that waits until descriptors are ready, in the order of the stacks.
+    pub(crate) fn stacks_at_descriptors(&self) -> Vec<bool> {
+        self.stacks.iter().map(|wait| wait.awaits_descriptors).collect()
     }
 
     /// Whether another process or a signal can end the wait of a sample.
@@ -171,6 +192,12 @@ impl Waits {
             (_, WaitCause::Idle) if wait.at_work != WaitCause::Idle && self.held.contain(sample) => {
                 Some(wait.at_work)
             }
+            _ if wait.awaits_descriptors
+                && self.connections.contain(sample)
+                && !self.held.contain(sample) =>
+            {
+                Some(WaitCause::Idle)
+            }
             (_, WaitCause::Sleep) if self.rests[sample.thread.index()] != Rest::None => Some(WaitCause::Idle),
             (_, WaitCause::ConditionVariable)
                 if wait.is_hidden && self.rests[sample.thread.index()] == Rest::AwaitsOthers =>
@@ -205,6 +232,7 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         is_for_others: primitive.is_some_and(|(_, primitive)| {
             primitive.leaf == Leaf::Descriptors || primitive.cause == WaitCause::Idle
         }),
+        awaits_descriptors: primitive.is_some_and(|(_, primitive)| primitive.leaf == Leaf::Descriptors),
         is_hidden: cause == WaitCause::ConditionVariable && own.is_hidden(profile, stack),
         ..StackWait::of(cause, in_disk)
     }

@@ -95,4 +95,4 @@ pub use table::{
     Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,
 };
 pub use time_ordered::TimeOrdered;
-pub use wait_partners::{PartnerRole, WaitPartner};
+pub use wait_partners::{KnownListeners, PartnerRole, WaitPartner};

@@ -8,6 +8,7 @@
 //! (proc_pid_fd(5)).
 
 mod children;
+mod polls;
 mod unix_sockets;
 
 use std::{
@@ -24,6 +25,7 @@ use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 
 use self::children::Children;
+pub use self::polls::KnownListeners;
 use crate::{ProcFs, procfs::Entries};
 
 /// The threads that are examined at most.
@@ -68,6 +70,8 @@ pub struct WaitPartner {
     pub name: String,
     /// The id of the process; `None` for an address, for a device, and for several processes of one name.
     pub pid: Option<u32>,
+    /// Whether the process of the thread serves others: one of its descriptors is a socket that listens.
+    pub serves: bool,
 }
 
 /// What the other side of a wait is.
@@ -119,6 +123,8 @@ struct Connection {
     address: Option<SocketAddr>,
     /// The inode of its socket, if it is in the same network namespace.
     inode: Option<u64>,
+    /// Whether the process of the thread has a socket that listens.
+    serves: bool,
 }
 
 /// A pipe for which a thread waits.
@@ -180,6 +186,7 @@ struct Owners {
 impl Search<'_> {
     fn partners(&self, threads: &[(u32, u32)]) -> Vec<WaitPartner> {
         let mut tables = HashMap::<PathBuf, Rc<Sockets>>::new();
+        let mut servers = HashMap::<u32, bool>::new();
         let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for (pid, tid) in threads {
             if self.is_late() {
@@ -198,7 +205,10 @@ impl Search<'_> {
             let link = link.to_string_lossy();
             if let Some(inode) = socket_inode(&link) {
                 let sockets = self.sockets(*pid, &mut tables);
-                connections.extend(connection(&sockets, inode).map(|end| Connection { tid: *tid, ..end }));
+                if let Some(end) = connection(&sockets, inode) {
+                    let serves = *servers.entry(*pid).or_insert_with(|| self.serves(*pid, &sockets));
+                    connections.push(Connection { tid: *tid, serves, ..end });
+                }
             } else if let Some(inode) = pipe_inode(&link) {
                 let end = self.end_of_pipe(&path);
                 pipes.extend(end.map(|end| Pipe { pid: *pid, tid: *tid, inode, other: end.other() }));
@@ -217,7 +227,7 @@ impl Search<'_> {
                 Some(pid) => (self.comm(*pid)?, Some(*pid)),
                 None => (end.address?.to_string(), None),
             };
-            Some(WaitPartner { tid: end.tid, role: end.role, name, pid })
+            Some(WaitPartner { tid: end.tid, role: end.role, name, pid, serves: end.serves })
         }));
         found
     }
@@ -271,7 +281,7 @@ impl Search<'_> {
         let names = pids.iter().map(|pid| self.comm(*pid)).collect::<Option<BTreeSet<_>>>()?;
         let [name] = Vec::from_iter(names).try_into().ok()?;
         let pid = pids.first().copied().filter(|_| pids.len() == 1);
-        Some(WaitPartner { tid: pipe.tid, role, name, pid })
+        Some(WaitPartner { tid: pipe.tid, role, name, pid, serves: false })
     }
 
     /// The parent of a process, its parent and so on, as far as they can be read.
@@ -292,11 +302,26 @@ impl Search<'_> {
             let texts = names.map(read);
             texts.iter().flat_map(|text| text.lines().filter_map(parse_socket)).collect()
         };
-        let read_all = || Rc::new(Sockets { tcp: parse(["tcp", "tcp6"]), udp: parse(["udp", "udp6"]) });
+        let read_all = || {
+            let (tcp, udp): (Vec<_>, _) = (parse(["tcp", "tcp6"]), parse(["udp", "udp6"]));
+            let internet = tcp.iter().filter(|socket| socket.state == LISTENS).map(|socket| socket.inode);
+            let listeners = internet.chain(polls::unix_listeners(&read("unix"))).collect();
+            Rc::new(Sockets { tcp, udp, listeners })
+        };
         match self.entries.link(&PathBuf::from(format!("{pid}/ns/net"))) {
             Ok(namespace) => Rc::clone(tables.entry(namespace).or_insert_with(read_all)),
             Err(_) => read_all(),
         }
+    }
+
+    /// Whether a process has a socket that listens. The workers of a server have that of their parent.
+    fn serves(&self, pid: u32, sockets: &Sockets) -> bool {
+        let folder = PathBuf::from(format!("{pid}/fd"));
+        let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);
+        let links =
+            descriptors.filter_map(|descriptor| self.entries.link(&folder.join(descriptor.to_string())).ok());
+        let mut inodes = links.filter_map(|link| socket_inode(&link.to_string_lossy()));
+        inodes.any(|inode| sockets.listeners.contains(&inode))
     }
 
     /// The processes that have sockets with these inodes, and these ends of pipes. Services that work together are often started
@@ -348,7 +373,7 @@ impl Search<'_> {
         let mount = information.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
         let mounts = self.text(&format!("{pid}/mountinfo"), MAX_MOUNTS_BYTES).ok()?;
         let name = device_of_mount(&mounts, mount)?;
-        Some(WaitPartner { tid, role: PartnerRole::Device, name, pid: None })
+        Some(WaitPartner { tid, role: PartnerRole::Device, name, pid: None, serves: false })
     }
 }
 
@@ -390,13 +415,15 @@ fn pipe_inode(link: &str) -> Option<u64> {
 struct Sockets {
     tcp: Vec<InternetSocket>,
     udp: Vec<InternetSocket>,
+    /// The inodes of those that listen, UNIX sockets among them.
+    listeners: BTreeSet<u64>,
 }
 
 /// The other end of the connection of a socket: one of these, or a UNIX socket.
 fn connection(sockets: &Sockets, inode: u64) -> Option<Connection> {
     let of_unix = || {
         let (role, other) = unix_sockets::other_end(inode)?;
-        Some(Connection { tid: 0, role, address: None, inode: Some(other) })
+        Some(Connection { tid: 0, role, address: None, inode: Some(other), serves: false })
     };
     other_end(&sockets.tcp, inode).or_else(|| receiver(&sockets.udp, inode)).or_else(of_unix)
 }
@@ -449,7 +476,7 @@ fn other_end(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
     let other = sockets.iter().find(is_other_end).map(|socket| socket.inode);
     let accepted = other.filter(|inode| *inode != NOT_ACCEPTED);
     let other = accepted.or_else(|| Some(listener(&own.remote).filter(|_| other.is_some())?.inode));
-    Some(Connection { tid: 0, role, address: Some(own.remote), inode: other })
+    Some(Connection { tid: 0, role, address: Some(own.remote), inode: other, serves: false })
 }
 
 /// The socket at the address to which one of UDP is connected: that of a server.
@@ -461,6 +488,7 @@ fn receiver(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
         role: PartnerRole::Service,
         address: Some(own.remote),
         inode: other.map(|socket| socket.inode),
+        serves: false,
     })
 }
 
@@ -485,6 +513,7 @@ pub fn parse_any(text: &str) {
     let receivers = sockets.iter().filter_map(|socket| receiver(&sockets, socket.inode)).count();
     assert!(ends.max(receivers) <= sockets.len());
     let _ = (parse_call(text), device_of_mount(text, "1"));
+    polls::parse_any(text);
     unix_sockets::parse_any(text.as_bytes());
 }
 

@@ -13,6 +13,7 @@ mod message;
 mod named_process;
 mod pipeline;
 mod poll;
+mod poll_readings;
 mod polling_interval;
 mod pre_exec;
 mod probe_places;
@@ -53,6 +54,7 @@ pub(crate) use self::start::start;
 pub use self::target::MeasuredTarget;
 use self::target::TargetWatch;
 pub(crate) use self::target::find_target;
+pub use self::wait_partners::analyze_running;
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::usage::cpu_time,

@@ -17,6 +17,7 @@ use super::{
     measures::MeasuredEvents,
     memory_shortage::MemoryShortage,
     poll::Poll,
+    poll_readings::PollReader,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
@@ -71,6 +72,7 @@ pub(super) struct Pipeline {
     jit_poll: Poll,
     monitor_poll: Poll,
     mutex_poll: Poll,
+    poll_reader: PollReader,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
 }
@@ -153,6 +155,7 @@ impl Pipeline {
             jit_poll: JIT_POLL,
             monitor_poll: MONITOR_POLL,
             mutex_poll: MUTEX_POLL,
+            poll_reader: PollReader::default(),
             accounted: KernelCounts::default(),
         }
     }
@@ -325,6 +328,7 @@ impl Pipeline {
         }
         if self.events.waits().is_some() {
             self.read_lock_owners(now_ns);
+            self.read_polls(now_ns);
         }
         Ok(())
     }
@@ -345,6 +349,15 @@ impl Pipeline {
         for read in read {
             if let Some(process) = self.processes.get(read.process) {
                 self.assembler.add_lock_owners(process, &read);
+            }
+        }
+    }
+
+    /// Adds what main threads wait for now in poll(2) and select(2) to the current profile.
+    fn read_polls(&mut self, now_ns: u64) {
+        for read in self.poll_reader.read(&self.processes, now_ns) {
+            if let Some(process) = self.processes.get(read.process) {
+                self.assembler.add_poll_reading(process, &read);
             }
         }
     }

@@ -3,6 +3,7 @@
 mod deferred;
 mod lock_owners;
 mod on_stack_replacement;
+mod poll_readings;
 mod process_attributes;
 mod roots;
 mod runtime_events;

@@ -4,6 +4,12 @@ use profiler_findings::{Partners, threads_with_unknown_partners};
 use profiler_processes::{PartnerRole, ProcFs, WaitPartner};
 use profiler_profile::{Partner, Profile};
 
+/// Sets the findings of a profile whose processes run on this machine, as [`Session::take_profile`](crate::Session::take_profile) does:
+/// with the processes and devices for which their threads wait now. For profiles that were joined, or have an incident.
+pub fn analyze_running(profile: &mut Profile) {
+    analyze(profile, &ProcFs::live());
+}
+
 /// Analyzes a profile whose threads still wait for what they waited for.
 pub(super) fn analyze(profile: &mut Profile, proc: &ProcFs) {
     profiler_findings::analyze(profile);
@@ -22,7 +28,10 @@ pub(super) fn analyze(profile: &mut Profile, proc: &ProcFs) {
 
 fn partners(found: Vec<WaitPartner>) -> Partners {
     let mut partners = Partners::default();
-    for WaitPartner { tid, role, name, pid: process } in found {
+    for WaitPartner { tid, role, name, pid: process, serves } in found {
+        if serves {
+            partners.add_server(tid);
+        }
         match role {
             PartnerRole::Service => partners.add_service(tid, Partner { name, process }),
             PartnerRole::Client => partners.add_client(tid),

@@ -70,6 +70,19 @@ fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
     assert_eq!(on_cpu(&|time_ns| time_ns > since_ns + 1_000_000_000), 0, "nothing runs");
 }
 
+/// The owner of a lock waits for a process, which is read when the file is written.
+#[test]
+fn a_held_lock_in_a_file_has_the_process_for_which_its_owner_waits() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::run(Command::new(workload_path("mutexes")).args(["600", "runs"]));
+    let directory = tempfile::tempdir().unwrap();
+    let trigger = ["--wall", "--after", "5s", "--trigger", "threads > 2"];
+    let profile = end_recorder(start_recorder(workload.pid(), directory.path(), &trigger), directory.path());
+    let held = finding(&profile, FindingKind::HeldLock);
+    let partner = held.facts.partner.as_ref().unwrap_or_else(|| panic!("{held:?}"));
+    assert_eq!(partner.name, "converter", "{held:?}");
+}
+
 #[test]
 fn a_crash_is_an_incident_with_what_the_process_did_before() {
     let Some(_lock) = run_beside_others() else { return };

@@ -24,9 +24,6 @@ const SAMPLED: Duration = Duration::from_secs(4);
 /// The least share of the wall-clock samples of an idle server that are those of idle threads, percent.
 const MIN_IDLE_PERCENT: f64 = 95.0;
 
-/// Its server waits in `select.poll`, as `subprocess.communicate` does in a request.
-const POLLS_LIKE_A_REQUEST: &str = "python";
-
 /// What a program does while it is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Situation {
@@ -55,8 +52,7 @@ fn healthy_programs_have_no_finding() {
                 false_ones.push(format!("{} {situation:?}: {found}", program.name));
             }
             let is_server = !matches!(program.requests, Requests::None);
-            let is_idle = situation == Situation::Idle && is_server && program.name != POLLS_LIKE_A_REQUEST;
-            if is_idle && idle < MIN_IDLE_PERCENT {
+            if situation == Situation::Idle && is_server && idle < MIN_IDLE_PERCENT {
                 busy_ones.push(format!("{}: {idle:.1} % idle", program.name));
             }
         }

@@ -15,7 +15,7 @@ mod trap;
 use std::{io, os::unix::process::parent_id, process::Child, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use profiler::{Ended, Error, ErrorKind, Session, sandbox};
+use profiler::{Ended, Error, ErrorKind, Session, analyze_running, sandbox};
 use profiler_processes::monotonic_ns;
 use profiler_profile::{Incident, Profile};
 use profiler_triggers::{Condition, Values};
@@ -248,12 +248,12 @@ impl Recorder {
                     if self.profiled_ns < now_ns {
                         self.keep(session.take_profile(Duration::ZERO)?)?;
                     }
-                    self.write_incident(&incident)?;
+                    self.write_incident(&incident, analyze_running)?;
                 }
             }
             Mode::Rotation(every) => {
                 if self.ring.duration() >= *every || self.ring.is_nearly_full() {
-                    self.write_rotated()?;
+                    self.write_rotated(analyze_running)?;
                 }
             }
         }
@@ -297,14 +297,19 @@ impl Recorder {
         if ended == Ended::TargetExited {
             Measures::set_exit(&mut values, code);
         }
+        // Other processes can have the ids of those that ended.
+        let analyze = match ended {
+            Ended::TargetExited => profiler_findings::analyze,
+            _ => analyze_running,
+        };
         match &mut self.mode {
             Mode::Trap { trap, .. } => {
                 trap.apply(now_ns, interval_ns, &values);
                 if let Some(incident) = trap.take() {
-                    self.write_incident(&incident)?;
+                    self.write_incident(&incident, analyze)?;
                 }
             }
-            Mode::Rotation(_) => self.write_rotated()?,
+            Mode::Rotation(_) => self.write_rotated(analyze)?,
         }
         Ok(())
     }
@@ -316,7 +321,11 @@ impl Recorder {
         })
     }
 
-    fn write_incident(&mut self, incident: &profiler_triggers::Incident) -> Result<()> {
+    fn write_incident(
+        &mut self,
+        incident: &profiler_triggers::Incident,
+        analyze: fn(&mut Profile),
+    ) -> Result<()> {
         let mut profile = self.profile()?;
         let started_ns = profile.header().started_monotonic_ns;
         profile.set_incident(Incident {
@@ -325,14 +334,14 @@ impl Recorder {
             condition: incident.condition.clone(),
             values: incident.value.clone(),
         });
-        profiler_findings::analyze(&mut profile);
+        analyze(&mut profile);
         self.files.write(&profile);
         Ok(())
     }
 
-    fn write_rotated(&mut self) -> Result<()> {
+    fn write_rotated(&mut self, analyze: fn(&mut Profile)) -> Result<()> {
         let mut profile = self.profile()?;
-        profiler_findings::analyze(&mut profile);
+        analyze(&mut profile);
         self.files.write(&profile);
         self.ring.clear();
         Ok(())

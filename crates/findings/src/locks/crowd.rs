@@ -127,11 +127,37 @@ fn connections<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     Crowd::with_cause(samples, WaitCause::Connection).finding(samples, Queue::Connections, MIN_LOCK_PERCENT)
 }
 
+/// The most time, percent of that of threads in functions that add items to queues, in which others wait for an item: a queue is not full
+/// then.
+const MAX_EMPTY_PERCENT: f64 = 10.0;
+
 fn full_queue<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let crowd = Crowd::with_cause(samples, WaitCause::FullQueue);
+    if crowd.value == 0 {
+        return full_native_queue(samples);
+    }
     let of_console = samples.value(|sample, cause| {
         cause == Some(WaitCause::FullQueue) && samples.marks.console_loggers.contains(sample)
     });
     let queue = if 2 * of_console > crowd.value { Queue::ConsoleLogger } else { Queue::Capacity };
     crowd.finding(samples, queue, MIN_QUEUE_PERCENT)
+}
+
+/// Threads that wait on condition variables in functions that add items to queues, while none waits for an item. The queue itself is not
+/// read.
+fn full_native_queue<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
+    let marks = samples.marks;
+    let is_adding = |sample: &Sample, cause| {
+        cause == Some(WaitCause::ConditionVariable) && marks.producers.contains(sample)
+    };
+    let is_empty = |sample: &Sample, cause| {
+        matches!(cause, Some(WaitCause::ConditionVariable | WaitCause::Idle))
+            && marks.consumers.contains(sample)
+    };
+    let crowd = Crowd::of(samples, samples.main_site(is_adding), is_adding);
+    if percent(samples.value(is_empty), crowd.value) > MAX_EMPTY_PERCENT {
+        return None;
+    }
+    let facts = FindingFacts { certainty: Certainty::Likely(Proof::QueueLength), ..crowd.facts };
+    Crowd { facts, ..crowd }.finding(samples, Queue::Capacity, MIN_QUEUE_PERCENT)
 }

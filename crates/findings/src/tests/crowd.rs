@@ -1,6 +1,6 @@
 //! Crowds before locks of the kernel, queues and locks without names, and finalizers that do not end.
 
-use profiler_profile::{Finding, FindingKind, ThreadState};
+use profiler_profile::{Certainty, Finding, FindingKind, Proof, ThreadState};
 
 use super::{HZ, Threads};
 
@@ -203,5 +203,68 @@ fn a_finalizer_thread_that_proceeds_is_no_finding() {
         let mut threads = Threads::wall();
         threads.add_thread(".NET Finalizer", &parts);
         assert_eq!(threads.kinds(), []);
+    }
+}
+
+/// Stacks of queues in native code, most of the time of eight threads, and one thread with another stack.
+fn queue(folded: &str, other: &str) -> Threads {
+    let mut threads = crowd(90, ThreadState::Blocked, folded);
+    threads.add(1, ThreadState::Blocked, other);
+    threads
+}
+
+#[test]
+fn threads_that_add_to_a_full_queue_of_native_code_are_found_and_likely() {
+    let slow = "start_thread@libc.so.6;write_all;clock_nanosleep@libc.so.6";
+    for folded in [
+        "start_thread@libc.so.6;handle;queue_push;pthread_cond_wait@libc.so.6",
+        "start_thread@libc.so.6;handle;Queue<int>::put(int);std::condition_variable::wait@libstdc++.so.6;pthread_cond_wait@libc.so.6",
+        "start_thread@libc.so.6;handle;JobQueue::enqueue(Job);std::condition_variable::wait<JobQueue::enqueue(Job)::$_0>;pthread_cond_wait@libc.so.6",
+    ] {
+        let finding = only(queue(folded, slow));
+        assert_eq!(finding.kind, FindingKind::FullQueue, "{folded}");
+        assert_eq!(finding.facts.certainty, Certainty::Likely(Proof::QueueLength), "{folded}");
+        assert!(finding.evidence.contains(" wait for room in a full queue ("), "{finding}");
+    }
+}
+
+/// Another thread waits for an item: the queue is empty, and the threads wait for something else.
+#[test]
+fn functions_whose_names_say_no_more_than_that_they_add_something_have_no_finding() {
+    let slow = "start_thread@libc.so.6;write_all;clock_nanosleep@libc.so.6";
+    let push = "start_thread@libc.so.6;handle;queue_push;pthread_cond_wait@libc.so.6";
+    let mut consumers = queue(push, "start_thread@libc.so.6;write_all;queue_pop;pthread_cond_wait@libc.so.6");
+    assert_eq!(consumers.kinds(), []);
+    for folded in [
+        "start_thread@libc.so.6;handle;put_object;pthread_cond_wait@libc.so.6",
+        "start_thread@libc.so.6;handle;queue_take;pthread_cond_wait@libc.so.6",
+        "start_thread@libc.so.6;handle;await_result;pthread_cond_wait@libc.so.6",
+    ] {
+        assert_eq!(queue(folded, slow).kinds(), [], "{folded}");
+    }
+}
+
+/// Names of libraries, which say what the thread waits for.
+#[test]
+fn bounded_channels_of_libraries_have_producers_and_idle_consumers() {
+    for (producer, consumer) in [
+        (
+            "start_thread@libc.so.6;send_all;std::sync::mpmc::array::Channel<T>::send;std::thread::park;syscall@libc.so.6;futex_wait_[k]",
+            "start_thread@libc.so.6;write_all;std::sync::mpmc::array::Channel<T>::recv;std::thread::park;syscall@libc.so.6;futex_wait_[k]",
+        ),
+        (
+            "start_thread@libc.so.6;jit void Shop.Cart.add;jit void java.util.concurrent.ArrayBlockingQueue.put;Unsafe_Park@libjvm.so;pthread_cond_wait@libc.so.6",
+            "start_thread@libc.so.6;jit void Shop.Cart.write;jit java.lang.Object java.util.concurrent.ArrayBlockingQueue.take;Unsafe_Park@libjvm.so;pthread_cond_wait@libc.so.6",
+        ),
+        (
+            "start_thread@libc.so.6;jit py::handle:shop.py;jit py::put:/usr/lib/python3.12/queue.py;jit py::wait:/usr/lib/python3.12/threading.py;PyThread_acquire_lock_timed@python3.12;sem_wait@libc.so.6",
+            "start_thread@libc.so.6;jit py::write:shop.py;jit py::get:/usr/lib/python3.12/queue.py;jit py::wait:/usr/lib/python3.12/threading.py;PyThread_acquire_lock_timed@python3.12;sem_wait@libc.so.6",
+        ),
+    ] {
+        let finding = only(crowd(90, ThreadState::Blocked, producer));
+        assert_eq!(finding.kind, FindingKind::FullQueue, "{producer}");
+        let method = finding.facts.place.as_ref().map(|place| place.method.as_str());
+        assert!(method.is_none_or(|method| !method.contains("std::")), "{method:?}");
+        assert_eq!(crowd(90, ThreadState::Blocked, consumer).kinds(), [], "{consumer}");
     }
 }

@@ -26,6 +26,7 @@ fn a_loop_is_idle_where_it_waits_itself_and_not_below_a_callback() {
         ("ev_run;epoll_poll", "on_read"),
         ("g_main_loop_run;g_main_context_iteration;g_poll", "on_read"),
         ("tokio::runtime::park::CachedParkThread::park", "shop::handle"),
+        ("<tokio::runtime::park::CachedParkThread>::park", "shop::handle"),
         ("erts_schedule;erts_check_io", "shop_nif"),
     ] {
         assert_eq!(cause(&format!("{MAIN};{event_loop};{EPOLL}")), WaitCause::Idle, "{event_loop}");
@@ -211,7 +212,7 @@ fn a_worker_of_python_with_names_is_idle() {
     );
     assert_eq!(
         of("jit py::put:/usr/lib/python3.12/queue.py;jit py::wait:/usr/lib/python3.12/threading.py"),
-        WaitCause::ConditionVariable
+        WaitCause::FullQueue
     );
     assert_eq!(of("jit py::get:/usr/lib/python3.12/queue.py"), WaitCause::ConditionVariable, "its lock");
     let poll = "select_poll_poll@python3.12;poll@libc.so.6;do_sys_poll_[k]";
@@ -219,4 +220,36 @@ fn a_worker_of_python_with_names_is_idle() {
     let of = |method: &str| cause(&format!("{PYTHON};{method};{select};{poll}"));
     assert_eq!(of("jit py::serve_forever:/usr/lib/python3.12/socketserver.py"), WaitCause::Idle);
     assert_eq!(of("jit py::_communicate:/usr/lib/python3.12/subprocess.py"), WaitCause::Other);
+}
+
+/// A thread of Rust, with the functions of its standard library as demanglers write them.
+const RUST: &str = "clone3@libc.so.6;start_thread@libc.so.6;<std::sys::thread::unix::Thread>::new::thread_start;\
+                    core::ops::function::FnOnce::call_once{{vtable.shim}};std::sys::backtrace::__rust_begin_short_backtrace";
+const RUST_FUTEX: &str = "syscall@libc.so.6;do_futex_[k];futex_wait_[k]";
+
+#[test]
+fn threads_of_rust_have_the_causes_of_its_standard_library() {
+    for (folded, expected) in [
+        ("shop::work;<std::sys::sync::condvar::futex::Condvar>::wait", WaitCause::Idle),
+        ("<std::sys::sync::condvar::futex::Condvar>::wait", WaitCause::Idle),
+        ("shop::commit;<std::sys::sync::condvar::futex::Condvar>::wait", WaitCause::ConditionVariable),
+        ("shop::append;<std::sys::sync::mutex::futex::Mutex>::lock_contended", WaitCause::Lock),
+        ("shop::append;std::sys::sync::mutex::futex::Mutex::lock_contended", WaitCause::Lock),
+        ("shop::append;<std::sys::sync::rwlock::futex::RwLock>::write_contended", WaitCause::Lock),
+        ("shop::append;<parking_lot::raw_mutex::RawMutex>::lock_slow", WaitCause::Lock),
+        (
+            "shop::produce;std::sync::mpmc::array::Channel<T>::send;<std::thread::thread::Thread>::park",
+            WaitCause::FullQueue,
+        ),
+        (
+            "shop::produce;<std::sync::mpmc::array::Channel<u32>>::send;<std::thread::thread::Thread>::park",
+            WaitCause::FullQueue,
+        ),
+        (
+            "shop::take;std::sync::mpmc::list::Channel<T>::recv;<std::thread::thread::Thread>::park",
+            WaitCause::Idle,
+        ),
+    ] {
+        assert_eq!(cause(&format!("{RUST};{folded};{RUST_FUTEX}")), expected, "{folded}");
+    }
 }

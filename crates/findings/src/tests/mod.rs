@@ -4,6 +4,7 @@ mod barrier;
 mod busy;
 mod causes;
 mod child_processes;
+mod connection_waits;
 mod corelib;
 mod cpu;
 mod crowd;

@@ -105,6 +105,71 @@ fn waits_for_files_have_their_device() {
     assert!(found[0].contains("; at the end on /dev/vda1: "), "{found:?}");
 }
 
+/// Threads without a client by its name, as those of an interpreter without symbols, that wait for a service.
+fn upstream(wait: &str, threads: std::ops::Range<u32>, is_server: bool) -> Vec<String> {
+    let mut profile = Threads::wall().add(threads.len() as u32, ThreadState::Blocked, wait).profile();
+    assert_eq!(profile.findings(), [], "{wait}");
+    let mut partners = Partners::default();
+    for tid in threads {
+        partners.add_service(tid, postgres(123));
+        if is_server {
+            partners.add_server(tid);
+        }
+    }
+    let found = texts(&mut profile, &partners);
+    analyze(&mut profile);
+    assert_eq!(
+        profile.findings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        found,
+        "analyzed again"
+    );
+    found
+}
+
+const STRIPPED_RECV: &str = "[python3.11+0x1]@/usr/bin/python3.11;recv@libc.so.6;tcp_recvmsg_[k]";
+const STRIPPED_POLL: &str = "[python3.11+0x1]@/usr/bin/python3.11;poll@libc.so.6;do_sys_poll_[k]";
+const NATIVE: &str = "start_thread@libc.so.6;run;fetch_price;recv@libc.so.6;tcp_recvmsg_[k]";
+
+#[test]
+fn threads_of_a_server_that_wait_for_connections_which_it_has_opened_wait_for_a_slow_service() {
+    let end = "(100 % of the time of threads with work); at the end for postgres (process 123): \
+               examine postgres, and call it asynchronously";
+    for (wait, below) in [(STRIPPED_RECV, ""), (STRIPPED_POLL, ""), (NATIVE, " below fetch_price")] {
+        let text = format!("4.0 of 4 threads at a time wait for sockets{below} {end}");
+        assert_eq!(upstream(wait, 7..11, true), [text], "{wait}");
+    }
+}
+
+/// They can wait for news: consumers of messages, monitors of replicas.
+#[test]
+fn few_threads_and_those_of_a_process_that_serves_no_others_can_wait_for_work() {
+    assert_eq!(upstream(NATIVE, 7..10, true), [""; 0]);
+    assert_eq!(upstream(NATIVE, 7..11, false), [""; 0]);
+}
+
+#[test]
+fn threads_of_a_server_that_wait_for_several_services_have_no_slow_one() {
+    let mut partners = Partners::default();
+    for tid in 7..11 {
+        let name = format!("10.0.0.{tid}:27017");
+        partners.add_service(tid, Partner { name, process: None });
+        partners.add_server(tid);
+    }
+    assert_eq!(texts(&mut waiting(NATIVE, ThreadState::Blocked), &partners), [""; 0]);
+}
+
+#[test]
+fn the_partners_of_several_threads_at_sockets_are_read() {
+    let unknown = |count, wait| {
+        let mut threads = Threads::wall();
+        threads_with_unknown_partners(&threads.add(count, ThreadState::Blocked, wait).profile())
+    };
+    assert_eq!(unknown(4, NATIVE), [(7, 7), (7, 8), (7, 9), (7, 10)]);
+    assert_eq!(unknown(4, STRIPPED_POLL), [(7, 7), (7, 8), (7, 9), (7, 10)]);
+    assert_eq!(unknown(3, NATIVE), []);
+    assert_eq!(unknown(4, "start_thread@libc.so.6;run;epoll_wait@libc.so.6"), []);
+}
+
 const PRICE: &str = "start_thread@libc.so.6;shop!Shop.Price.Get()";
 const ENTER: &str =
     "System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";

@@ -47,12 +47,12 @@ impl Search<'_> {
                 depth.checked_sub(1).and_then(|index| ids.get(index)) == Some(&id)
             };
             let child = children.into_iter().find(is_awaited)?;
-            return Some(WaitPartner { tid, role, name: self.comm(child)?, pid: Some(child) });
+            return Some(WaitPartner { tid, role, name: self.comm(child)?, pid: Some(child), serves: false });
         }
         let names = children.iter().map(|child| self.comm(*child)).collect::<Option<BTreeSet<_>>>()?;
         let [name] = Vec::from_iter(names).try_into().ok()?;
         let pid = Some(children[0]).filter(|_| children.len() == 1);
-        Some(WaitPartner { tid, role, name, pid })
+        Some(WaitPartner { tid, role, name, pid, serves: false })
     }
 
     /// The children of all threads of a process; `None` if not all can be read.

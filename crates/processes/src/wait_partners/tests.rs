@@ -116,8 +116,30 @@ fn a_thread_that_reads_a_connection_waits_for_its_process() {
     let read = |mut stream: &TcpStream| assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
     let partner = partner_in(|| read(&client), || (&accepted).write_all(b" ").unwrap());
     assert_eq!((partner.role, partner.pid), (PartnerRole::Service, own));
+    assert!(partner.serves, "it has the listener");
     let partner = partner_in(|| read(&accepted), || (&client).write_all(b" ").unwrap());
     assert_eq!((partner.role, partner.pid), (PartnerRole::Client, own));
+}
+
+/// A client that listens nowhere.
+#[test]
+fn a_process_without_a_socket_that_listens_serves_no_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let input = Stdio::from(std::os::fd::OwnedFd::from(client));
+    let mut reader = Command::new("cat").stdin(input).stdout(Stdio::null()).spawn().unwrap();
+    let (proc, began, id) = (ProcFs::live(), Instant::now(), reader.id());
+    let partner = loop {
+        let partners = proc.wait_partners(&[(id, id)]).unwrap_or_default();
+        if let [partner] = &partners[..] {
+            break partner.clone();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not wait");
+    };
+    drop(accepted);
+    reader.wait().unwrap();
+    assert_eq!((partner.role, partner.serves), (PartnerRole::Service, false));
 }
 
 #[test]

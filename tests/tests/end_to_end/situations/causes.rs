@@ -91,9 +91,9 @@ fn start(situation: &Situation) -> Workload {
             command
         }
         Program::Dotnet(mode) => Workload::dotnet_program_command("9.0", mode),
-        Program::Python(mode) => {
+        Program::Python(source, arguments) => {
             let mut command = Command::new("python3");
-            command.arg(file("workloads/threads.py")).args([LIFETIME, mode]);
+            command.arg(file(&format!("workloads/{source}"))).arg(LIFETIME).args(arguments);
             command
         }
         Program::Java(source) => {

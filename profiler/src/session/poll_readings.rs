@@ -1,0 +1,72 @@
+//! Reads whether the main threads of processes wait for new connections in poll(2) or select(2), which their frames do not show.
+
+use std::time::{Duration, Instant};
+
+use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, monotonic_ns};
+
+use super::poll::Poll;
+
+/// The time of a reading on a busy machine is mostly that of other programs.
+const READINGS: Poll = Poll::new(1_000_000_000, 2);
+
+/// The time after which no further process is read in a reading. One takes 30 us of CPU time. The next reading begins with those that are
+/// left.
+const MAX_TIME: Duration = Duration::from_millis(20);
+
+/// What the main thread of a process waited for at a time.
+pub(super) struct MainThreadPoll {
+    pub(super) process: ProcessKey,
+    /// `CLOCK_MONOTONIC`.
+    pub(super) time_ns: u64,
+    pub(super) awaits_connections: bool,
+}
+
+/// The readings of all processes, once a second.
+pub(super) struct PollReader {
+    due: Poll,
+    known: KnownListeners,
+    /// The process that was read last.
+    last: Option<ProcessKey>,
+}
+
+impl Default for PollReader {
+    fn default() -> Self {
+        Self { due: READINGS, known: KnownListeners::default(), last: None }
+    }
+}
+
+impl PollReader {
+    /// Reads the main threads of the processes that run, if a reading is due.
+    pub(super) fn read(&mut self, processes: &ProcessTable, now_ns: u64) -> Vec<MainThreadPoll> {
+        if !self.due.is_due(now_ns) {
+            return Vec::new();
+        }
+        let begin = Instant::now();
+        let mut living: Vec<_> = processes.living().filter(|process| is_user_process(process)).collect();
+        living.sort_by_key(|process| process.key);
+        let first = living.partition_point(|process| Some(process.key) <= self.last);
+        living.rotate_left(first);
+        let mut readings = Vec::new();
+        for process in living {
+            if begin.elapsed() >= MAX_TIME {
+                break;
+            }
+            self.last = Some(process.key);
+            match processes.proc().awaits_connections(process, &mut self.known) {
+                Ok(Some(awaits_connections)) => readings.push(MainThreadPoll {
+                    process: process.key,
+                    time_ns: monotonic_ns(),
+                    awaits_connections,
+                }),
+                Ok(None) => {}
+                Err(error) => log::debug!("the main thread of process {} is not read: {error}", process.pid),
+            }
+        }
+        self.due.end(now_ns, begin.elapsed());
+        readings
+    }
+}
+
+fn is_user_process(process: &Process) -> bool {
+    process.identity.as_ref().is_some_and(|identity| !identity.status.kernel_thread)
+}
