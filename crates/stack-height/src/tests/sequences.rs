@@ -363,8 +363,10 @@ fn the_return_trampoline_of_signals_has_a_row_of_its_own() {
     code.resize(16, 0x90);
     code.extend([0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]);
     let program = TestProgram::new(&code);
-    assert_eq!(program.frame(16), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)));
-    assert_eq!(program.frame(23), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)));
+    for address in [15, 16, 23] {
+        assert_eq!(program.frame(address), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)), "{address}");
+    }
+    assert_eq!(program.frame(0), Some((StackPointer(8), SavedFramePointer::Same)));
 }
 
 #[test]
