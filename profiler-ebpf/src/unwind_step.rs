@@ -192,8 +192,8 @@ pub struct SavedGoroutine {
     pub frame_pointer: u64,
     /// The address of what is read next.
     next: u64,
-    /// 1 where its stack is known.
-    is_known: u64,
+    /// 1 where the thread may have left it for other work: its stack is known, or the thread waits.
+    may_have_left: u64,
 }
 
 impl SavedGoroutine {
@@ -202,7 +202,7 @@ impl SavedGoroutine {
     /// VERIFIER: each word is read anew from the map value that `self` is. In a register it is known to be 0 after a read that fails,
     /// and what follows is verified once for each such read.
     #[inline(always)]
-    pub fn read(&mut self, rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory) {
+    pub fn read<M: StackMemory>(&mut self, rule: Rule, frame: CalleeFrame<'_>, stack: &M) {
         *self = Self::default();
         if rule.cfa == CfaRule::StoredGoroutine as u8 {
             stack.read_word(add_offset(frame.registers.stack_pointer, rule.cfa_offset), &mut self.next);
@@ -214,8 +214,9 @@ impl SavedGoroutine {
             stack.read_word(thread.wrapping_add(GoLayout::M_GOROUTINE), &mut self.next);
         }
         let goroutine = anew(&self.next);
-        self.is_known =
-            u64::from(stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut self.stack));
+        let is_known = stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut self.stack);
+        let is_stored = rule.cfa == CfaRule::StoredGoroutine as u8;
+        self.may_have_left = u64::from(is_stored && is_known || !M::IS_OF_RUNNING_TASK);
         stack.read_word(goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut self.stack_pointer);
         stack.read_word(goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut self.frame_pointer);
     }
@@ -269,8 +270,10 @@ pub fn return_to_goroutine(
         let rule = Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: WORD as i32, ..call };
         return (rule, Registers { stack_pointer, frame_pointer, ..registers });
     }
-    if rule.cfa == CfaRule::StoredGoroutine as u8 && !returns && anew(&goroutine.is_known) != 0 {
-        // Its stack is in use elsewhere, or was freed.
+    // A frame pointer of the function's own: it has pushed that of its caller below the return address.
+    let has_own_frame = stack_pointer == registers.frame_pointer.wrapping_add(2 * WORD);
+    if !returns && !has_own_frame && anew(&goroutine.may_have_left) != 0 {
+        // Its stack is in use elsewhere, or was freed. A thread that waits in the scheduler has left its goroutine before.
         return (Rule { cfa: CfaRule::Root as u8, ..call }, registers);
     }
     (by_frame_pointer, registers)

@@ -114,9 +114,13 @@ fn by_size(size: u32) -> Rule {
     }
 }
 
-/// The rule of a function that switches stacks (`runtime/asm_amd64.s`). One that begins with a frame, as all do since Go 1.21, has a
-/// frame pointer of its own.
+/// The rule of a function that switches stacks (`runtime/asm_amd64.s`). One that begins with a frame, as most do since Go 1.21, has a
+/// frame pointer of its own. What `mcall` calls does not return to it, so that the goroutine can continue meanwhile.
 fn rule_of_switch(function: &GoFrame) -> Rule {
+    if function.name.as_deref() == Some("runtime.mcall") {
+        // It saves the stack pointer of its caller.
+        return by_goroutine(CfaRule::StoredGoroutine, 0, RETURN_ADDRESS_OFFSET);
+    }
     let behind_prologue = function.code.start.saturating_add(PROLOGUE_BYTES);
     let has_frame = |(address, size): &(u64, u32)| {
         *size != 0 && (function.code.start..=behind_prologue).contains(address)
@@ -128,9 +132,8 @@ fn rule_of_switch(function: &GoFrame) -> Rule {
         // `gosave_systemstack_switch` saves the stack pointer that it is called with.
         Some("runtime.systemstack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, 0),
         Some("runtime.asmcgocall") => by_goroutine(CfaRule::StoredGoroutine, ASMCGOCALL_SLOT, 0),
-        // These save that of their caller.
+        // As `mcall`.
         Some("runtime.morestack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, RETURN_ADDRESS_OFFSET),
-        Some("runtime.mcall") => by_goroutine(CfaRule::StoredGoroutine, 0, RETURN_ADDRESS_OFFSET),
         _ => by_frame_pointer(),
     }
 }

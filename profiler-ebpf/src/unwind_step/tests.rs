@@ -34,6 +34,27 @@ impl Words {
     }
 }
 
+/// The stack of a thread that waits: what is not on it cannot be read.
+struct Waiting(Words);
+
+impl Waiting {
+    fn is_on_stack(address: u64) -> bool {
+        address < GOROUTINE
+    }
+}
+
+impl StackMemory for Waiting {
+    const IS_OF_RUNNING_TASK: bool = false;
+
+    fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
+        Self::is_on_stack(address) && self.0.read_pair(address, words)
+    }
+
+    fn read_word(&self, address: u64, word: &mut u64) -> bool {
+        Self::is_on_stack(address) && self.0.read_word(address, word)
+    }
+}
+
 /// Stack memory that cannot be read in pairs.
 struct WithoutPairs(Words);
 
@@ -284,7 +305,11 @@ fn switched(changes: &[(u64, u64)]) -> Words {
 }
 
 /// The return address of the caller of code on the scheduling stack, and the words of its frame pointer and its stack pointer.
-fn goroutine_call(rule: Rule, frame_pointer: u64, stack: &Words) -> Result<(u64, u64, u64), StackEndReason> {
+fn goroutine_call(
+    rule: Rule,
+    frame_pointer: u64,
+    stack: &impl StackMemory,
+) -> Result<(u64, u64, u64), StackEndReason> {
     goroutine_call_at(rule, FramePosition::Call, frame_pointer, stack)
 }
 
@@ -292,7 +317,7 @@ fn goroutine_call_at(
     rule: Rule,
     position: FramePosition,
     frame_pointer: u64,
-    stack: &Words,
+    stack: &impl StackMemory,
 ) -> Result<(u64, u64, u64), StackEndReason> {
     let mut leaf = LeafRegisters::default();
     leaf[usize::from(GoLayout::G_REGISTER)] = SCHEDULING;
@@ -336,6 +361,33 @@ fn code_on_the_scheduling_stack_returns_to_where_the_goroutine_called_it() {
     }
     let without_goroutine = switched(&[(BASE + 30 * WORD, 0)]);
     assert_eq!(goroutine_call(stored_by_caller, 9, &without_goroutine).unwrap().0, BY_FRAME_POINTER);
+}
+
+/// It is another thread's by then: what its frame pointer leads to are the callers of what it does there.
+#[test]
+fn a_thread_that_waits_in_the_scheduler_has_no_caller_in_the_goroutine_that_it_has_left() {
+    let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
+    let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
+    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
+    let stack = Waiting(switched(&[]));
+    for rule in [stored_by_caller, by_goroutine(CfaRule::ExecutedGoroutine, 0, -8)] {
+        assert_eq!(goroutine_call(rule, 9, &stack), Err(StackEndReason::Root));
+    }
+    for rule in [stored, executed] {
+        assert_eq!(goroutine_call(rule, 9, &stack).unwrap().0, BY_FRAME_POINTER, "it executes the goroutine");
+    }
+}
+
+/// Since Go 1.21. The goroutine saves the frame pointer of the caller.
+#[test]
+fn a_switch_with_a_frame_pointer_of_its_own_returns_by_it_while_the_goroutine_is_there() {
+    let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
+    let saved = |word: u64| switched(&[(GOROUTINE + GoLayout::G_STACK_POINTER, BASE + word * WORD)]);
+    // The frame pointer at word 8: the return address is in word 9, and the caller has its stack pointer at word 10.
+    assert_eq!(goroutine_call(stored_by_caller, 8, &saved(10)).unwrap().0, 0x1009);
+    for continued in [4, 9, 11] {
+        assert_eq!(goroutine_call(stored_by_caller, 8, &saved(continued)), Err(StackEndReason::Root));
+    }
 }
 
 #[test]

@@ -78,9 +78,12 @@ fn functions_that_leave_the_stack_of_a_goroutine_return_to_it() {
     assert_eq!(rule("runtime.gogo", &[(0, 32)]), by_frame_pointer());
     let pushes_goroutine = rule("runtime.mcall", &[(0, 20), (8, 8), (0, 4)]);
     assert_eq!(pushes_goroutine, rule("runtime.mcall", &[(0, 32)]));
-    for name in ["runtime.systemstack", "runtime.morestack", "runtime.mcall", "runtime.asmcgocall"] {
-        assert_eq!(rule(name, &[(0, 1), (8, 30), (0, 1)]), by_frame_pointer(), "{name}");
-        assert_eq!(rule(name, &[(0, 4), (8, 28)]), by_frame_pointer(), "{name}");
+    for with_frame in [&[(0, 1), (8, 30), (0, 1)][..], &[(0, 4), (8, 28)]] {
+        for name in ["runtime.systemstack", "runtime.morestack", "runtime.asmcgocall"] {
+            assert_eq!(rule(name, with_frame), by_frame_pointer(), "{name}");
+        }
+        // The goroutine can continue before what it calls has ended.
+        assert_eq!(rule("runtime.mcall", with_frame).cfa, stored);
     }
 }
 
