@@ -81,4 +81,5 @@ pub use table::{TableStatistics, UnwindTable};
 mod tests {
     mod cfi_comparison;
     mod function_edges;
+    mod native_aot_returns;
 }
