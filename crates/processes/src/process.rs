@@ -153,6 +153,12 @@ impl Process {
         self.space.were_files_replaced(since_ns..time_ns).then_some(since_ns)
     }
 
+    /// The time of the call frame information of JIT code that was in use at `time_ns`
+    /// ([`Installation::jit_code_as_of_ns`](crate::Installation::jit_code_as_of_ns)); `None` if none was.
+    pub fn jit_code_as_of(&self, time_ns: u64) -> Option<u64> {
+        self.watch.as_ref()?.jit_code_as_of(time_ns)
+    }
+
     /// Whether the mapping of a file that contained an address was replaced after `since_ns` and before `time_ns`.
     pub fn was_file_replaced(&self, address: RuntimeAddress, since_ns: u64, time_ns: u64) -> bool {
         self.space.was_file_replaced(address, since_ns..time_ns)
@@ -164,6 +170,9 @@ impl Process {
         let installation = self.watch.as_ref().and_then(|watch| watch.installation_at(until_ns));
         let as_of_ns = installation.map_or(until_ns, |installation| installation.as_of_ns);
         self.space.retire_replaced(until_ns.min(as_of_ns));
+        if let Some(watch) = &mut self.watch {
+            watch.retire_jit_code(until_ns);
+        }
     }
 
     /// Whether its mappings are known, from `/proc` or from its exec on.

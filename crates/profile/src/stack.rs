@@ -25,7 +25,7 @@ pub enum StackEnd {
     BrokenFramePointer,
     /// An unwind rule leads towards the leaf: the code or its call frame information is wrong.
     Backwards,
-    /// Code was mapped where other code had been, and its unwind table was not installed yet.
+    /// Code was mapped, or written by a JIT compiler, where other code had been, and its unwind table was not installed yet.
     OutdatedTable,
     /// No stack was captured: only the process is known.
     Empty,
@@ -65,7 +65,7 @@ impl fmt::Display for StackEnd {
             Self::UnsupportedRule => "end at code with an unsupported unwind rule",
             Self::BrokenFramePointer => "end at code with neither unwind rules nor a frame pointer",
             Self::Backwards => "end at an unwind rule that leads backwards",
-            Self::OutdatedTable => "end at code that was mapped a moment before",
+            Self::OutdatedTable => "end at code that was mapped or written a moment before",
             Self::Empty => "have no frames",
             Self::ReturnProbe => "end at a return address that a return probe replaced",
             Self::MappingsLocked => "end where the mappings of the process were changed",

@@ -44,7 +44,8 @@ pub(crate) struct CodeMap<T> {
     replacements_ns: Vec<u64>,
     /// The epoch before the first replacement.
     first_epoch: u32,
-    newest_ns: u64,
+    /// The time from which on the newest entry exists.
+    pub(crate) newest_ns: u64,
     /// Whether a limit was reached. No entry is added afterwards, because each check would cost as much as an insertion.
     is_full: bool,
 }

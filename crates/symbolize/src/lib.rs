@@ -91,7 +91,7 @@ pub use self::{
     code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
     diagnostics::{CollectedEvent, EventStream, OmittedCount, StreamEnd},
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
-    jitdump::JitFunctionFrames,
+    jitdump::{JitCallFrames, JitFunctionFrames},
     locks::{ObservedLock, ProcessLocks},
     method_memory::ManagedFunctionFrames,
     native::NativeOptions,

@@ -10,6 +10,7 @@ mod runtime_events;
 mod sums;
 mod system_calls;
 mod tail_calls;
+mod user_frames;
 mod wakers;
 
 use std::{
@@ -22,10 +23,10 @@ use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess, kubernetes::ContainerNames};
 use profiler_profile::{
     Attribute, EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder,
-    Reason, Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
+    Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
 use profiler_sampler::{
-    CalledSystemCall, Comm, EventPlan, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId,
+    CalledSystemCall, Comm, EventPlan, FrameFound, Origin, RawSample, RawStack, RawStackId,
 };
 use profiler_symbolize::{CodeKey, SymbolizedCode, Symbolizer, placeholder};
 
@@ -36,6 +37,7 @@ pub(super) use self::{
 use self::{
     deferred::{DeferredSample, DeferredStack},
     tail_calls::Callee,
+    user_frames::resolve_user_frames,
     wakers::DeferredWake,
 };
 use super::sample_events::SampleEvents;
@@ -370,33 +372,6 @@ fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
     id
 }
 
-/// Resolves the addresses of a user stack, up to where the unwinder cannot have found the caller; returns why the stack is
-/// cut there. `bpf_get_stack` takes any register value for a frame pointer and follows it to false return addresses: the
-/// first is outside of all mappings. An outdated unwind table gives the callers of other code.
-fn resolve_user_frames(
-    symbolizer: &mut Symbolizer,
-    process: &Process,
-    time_ns: u64,
-    stacks: &SampleStacks,
-) -> (Vec<(CodeKey, RawFrame)>, Option<StackEnd>) {
-    let mut frames = Vec::new();
-    let Some(stack) = stacks.user.as_deref() else { return (frames, None) };
-    let outdated_since_ns = stacks.tables_outdated_since_ns.filter(|_| stack.end_reason().is_some());
-    for frame in stack.frames() {
-        let code = symbolizer.code_at(process, frame.address, time_ns);
-        if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Unknown(Reason::NoMapping, _)) {
-            return (frames, Some(StackEnd::BrokenFramePointer));
-        }
-        frames.push((code, frame));
-        if outdated_since_ns
-            .is_some_and(|since_ns| process.was_file_replaced(frame.address, since_ns, time_ns))
-        {
-            return (frames, Some(StackEnd::OutdatedTable));
-        }
-    }
-    (frames, None)
-}
-
 fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
     match found {
         FrameFound::Sampled => FoundBy::Sample,
@@ -455,11 +430,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::session::test_symbolizer::symbolizer;
-    use profiler_addresses::{ElfAddress, FileOffset};
-    use profiler_processes::{
-        Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
-    };
+    use profiler_addresses::ElfAddress;
 
     const FUNCTION: &str = "work";
 
@@ -529,72 +500,5 @@ mod tests {
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
         assert_eq!(ProfileAssembler::default().stack_end(stacks, None), StackEnd::Empty);
-    }
-
-    /// The number of resolved frames of a stack of this process, and why it was cut.
-    fn resolve(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, Option<StackEnd>) {
-        let proc = Arc::new(ProcFs::live());
-        let mut symbolizer = symbolizer(Arc::clone(&proc));
-        let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
-        let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
-        let stacks = SampleStacks { user: Some(Arc::new(stack)), ..SampleStacks::default() };
-        let (frames, cut) = resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, &stacks);
-        (frames.len(), cut)
-    }
-
-    #[test]
-    fn a_stack_of_bpf_get_stack_ends_where_it_leaves_all_mappings() {
-        const UNMAPPED: u64 = 0x1238;
-        // Aligned to 8 bytes.
-        let code = (resolve as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
-        let cut = Some(StackEnd::BrokenFramePointer);
-        assert_eq!(resolve(&[code, code, code], None), (3, None));
-        assert_eq!(resolve(&[code, code, UNMAPPED, code], None), (2, cut));
-        assert_eq!(resolve(&[UNMAPPED, code], None), (2, None), "the leaf is the sampled address");
-        let unwound = Some(StackEndReason::NoMapping);
-        assert_eq!(resolve(&[code, UNMAPPED], unwound), (2, None), "an unwound stack has an end reason");
-    }
-
-    #[test]
-    fn a_stack_ends_at_code_that_has_replaced_the_code_of_its_table() {
-        const INSTALLED_NS: u64 = u64::MAX / 8;
-        const REPLACED_NS: u64 = u64::MAX / 4;
-        let proc = Arc::new(ProcFs::live());
-        let mut symbolizer = symbolizer(Arc::clone(&proc));
-        let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let pid = std::process::id();
-        let key = table.prefetch(pid);
-        table.request_mappings(pid);
-        table.note_installation(key, Installation { as_of_ns: INSTALLED_NS, installed_ns: INSTALLED_NS });
-        let own = RuntimeAddress(resolve as fn(_, _) -> _ as usize as u64);
-        let is_library =
-            |mapping: &&Mapping| matches!(mapping.backing, Backing::File { .. }) && !mapping.contains(own);
-        let library = table.get(key).unwrap().mappings().find(is_library).unwrap().clone();
-        let code = library.start.0 + 16;
-        let other = Mapping { offset: FileOffset(library.offset.0 + 0x1000), ..library };
-        table.apply(SidebandEvent {
-            time_ns: REPLACED_NS,
-            pid,
-            tid: pid,
-            kind: SidebandEventKind::Map(other),
-        });
-        let mut cut = |table: &ProcessTable, time_ns| {
-            let process = table.get(key).unwrap();
-            let addresses = [own.0, code, own.0].into();
-            let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
-            let tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
-            let user = Some(Arc::new(stack));
-            let stacks = SampleStacks { user, tables_outdated_since_ns, ..SampleStacks::default() };
-            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns, &stacks);
-            (frames.len(), cut)
-        };
-        assert_eq!(cut(&table, REPLACED_NS - 1), (3, None), "before the code was replaced");
-        assert_eq!(cut(&table, REPLACED_NS + 1), (2, Some(StackEnd::OutdatedTable)));
-        let installation = Installation { as_of_ns: REPLACED_NS, installed_ns: REPLACED_NS + 5 };
-        table.note_installation(key, installation);
-        let before = REPLACED_NS + 4;
-        assert_eq!(cut(&table, before), (2, Some(StackEnd::OutdatedTable)), "not installed yet");
-        assert_eq!(cut(&table, REPLACED_NS + 5), (3, None));
     }
 }

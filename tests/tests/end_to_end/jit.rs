@@ -4,11 +4,11 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{Reason, SymbolSource, Symbolization},
+    profile::{Reason, StackEnd, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Outcome, Workload, assert_share, profiler, run_beside_others, run_command, sample,
-    sample_pid, wait_for_samples, wait_until,
+    FoldedStack, FoldedStacks, Outcome, Workload, assert_share, profiler, run_beside_others, run_command,
+    sample, sample_pid, wait_for_samples, wait_until,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -67,6 +67,39 @@ fn jit_code_without_frame_pointers_is_unwound_by_the_call_frame_information_of_i
     let workload = Workload::start_with("jitdump", &["600", "without"]);
     let (inner, whole) = inner_and_whole(&sample(sample_pid(workload.pid()), SAMPLES));
     assert!(inner >= SAMPLES * 9 / 10 && whole == 0, "nothing else leads to the callers: {whole} of {inner}");
+}
+
+/// The rows of JIT code are installed some time after the code was written.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn jit_code_is_not_unwound_by_the_call_frame_information_of_the_code_that_it_replaced() {
+    const OUTDATED_SAMPLES: u64 = 100;
+    let Some(_lock) = run_beside_others() else { return };
+    let innermost = |stack: &FoldedStack| stack.has("Inner") || stack.has("Other");
+    let is_whole = |stack: &FoldedStack| {
+        stack.has("main") && (stack.has_chain(&["Outer", "Inner"]) || stack.has_chain(&["Outer", "Other"]))
+    };
+    let mut workload = Workload::start_with("jitdump", &["600", "replacing"]);
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let (mut whole, mut outdated) = (0, 0);
+    wait_until("samples of code whose rows are not installed yet", || {
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        let stacks = FoldedStacks::from_profile(&profile);
+        assert_eq!(stacks.count(|stack| stack.has("decoy")), 0, "{stacks:#?}");
+        whole += stacks.count(is_whole);
+        outdated += profile.first_ledger().stacks.get(&StackEnd::OutdatedTable).copied().unwrap_or(0);
+        (whole > 0 && outdated >= OUTDATED_SAMPLES).then_some(())
+    });
+    workload.write_line("stop");
+    wait_until("the rows of the last code", || {
+        wait_for_samples(&mut session, SAMPLES);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        let outdated = profile.first_ledger().stacks.contains_key(&StackEnd::OutdatedTable);
+        let stacks = FoldedStacks::from_profile(&profile);
+        assert_eq!(stacks.count(|stack| stack.has("decoy")), 0, "{stacks:#?}");
+        (!outdated && stacks.count(is_whole) == stacks.count(innermost)).then_some(())
+    });
 }
 
 #[test]

@@ -12,6 +12,10 @@ const MAX_READ_INTERVAL_NS: u64 = 10_000_000_000;
 /// millisecond.
 const MAX_COMPARISONS: usize = 16;
 
+/// The most installations of call frame information of JIT code that are kept of one process: those of half an hour. Beyond them, the
+/// older half is forgotten, whose stacks are not marked.
+const MAX_JIT_CODE_INSTALLATIONS: usize = 16 * 1024;
+
 /// A change of the executable mappings of a watched process.
 #[derive(Clone, Debug)]
 pub enum MappingChange {
@@ -59,6 +63,8 @@ pub(crate) struct Watch {
     read_interval_ns: u64,
     /// The first installation of its mappings and the latest ones, oldest first.
     installed: Vec<Installation>,
+    /// When call frame information of JIT code was in use, and its time ([`Installation::jit_code_as_of_ns`]), oldest first.
+    jit_code_installed: Vec<(u64, u64)>,
 }
 
 /// When a reader began to use a snapshot.
@@ -66,6 +72,9 @@ pub(crate) struct Watch {
 pub struct Installation {
     /// [`MappingSnapshot::as_of_ns`].
     pub as_of_ns: u64,
+    /// The time of the newest JIT code that its call frame information takes into account, `CLOCK_MONOTONIC` nanoseconds; `None` without
+    /// such information.
+    pub jit_code_as_of_ns: Option<u64>,
     /// When it was in use, `CLOCK_MONOTONIC` nanoseconds.
     pub installed_ns: u64,
 }
@@ -140,6 +149,7 @@ impl ProcessTable {
             watch.installed.remove(1);
         }
         watch.installed.push(installation);
+        watch.note_jit_code(installation);
     }
 
     /// Watches the processes whose mappings were requested before the watermark, and compares some with `/proc` after a loss.
@@ -246,6 +256,32 @@ impl ProcessTable {
 }
 
 impl Watch {
+    /// Stacks with JIT code are looked up at the end of an interval, so that all installations of an interval are kept.
+    fn note_jit_code(&mut self, installation: Installation) {
+        let Installation { jit_code_as_of_ns: Some(as_of_ns), installed_ns, .. } = installation else {
+            return;
+        };
+        if self.jit_code_installed.last().is_some_and(|(_, last_ns)| *last_ns == as_of_ns) {
+            return;
+        }
+        if self.jit_code_installed.len() >= MAX_JIT_CODE_INSTALLATIONS {
+            self.jit_code_installed.drain(..MAX_JIT_CODE_INSTALLATIONS / 2);
+        }
+        self.jit_code_installed.push((installed_ns, as_of_ns));
+    }
+
+    /// The time of the call frame information of JIT code that was in use at a time.
+    pub(crate) fn jit_code_as_of(&self, time_ns: u64) -> Option<u64> {
+        let later = self.jit_code_installed.partition_point(|(installed_ns, _)| *installed_ns <= time_ns);
+        Some(self.jit_code_installed.get(later.checked_sub(1)?)?.1)
+    }
+
+    /// Drops the installations of JIT code that were replaced by a time.
+    pub(crate) fn retire_jit_code(&mut self, until_ns: u64) {
+        let later = self.jit_code_installed.partition_point(|(installed_ns, _)| *installed_ns <= until_ns);
+        self.jit_code_installed.drain(..later.saturating_sub(1));
+    }
+
     /// The installation that was in use at a time.
     pub(crate) fn installation_at(&self, time_ns: u64) -> Option<Installation> {
         self.installed.iter().rev().find(|installation| installation.installed_ns <= time_ns).copied()

@@ -366,7 +366,7 @@ fn the_return_trampoline_of_signals_has_a_row_of_its_own() {
     for address in [15, 16, 23] {
         assert_eq!(program.frame(address), Some((Cfa::SignalFrame, SavedFramePointer::Unknown)), "{address}");
     }
-    assert_eq!(program.frame(0), Some((StackPointer(8), SavedFramePointer::Same)));
+    assert_eq!(program.frame(0), Some((StackPointer(8), Same)));
 }
 
 #[test]

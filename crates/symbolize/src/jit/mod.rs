@@ -3,6 +3,7 @@
 //! The files are searched in the target's own root, under the id of the process in its innermost pid namespace, and read
 //! as they grow.
 
+mod call_frames;
 mod follow;
 mod inherited;
 mod paths;
@@ -31,7 +32,7 @@ use self::{
 use crate::{
     MethodEventRequests, RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
-    jitdump::{JitDump, JitFunctionFrames, JitSymbol},
+    jitdump::{JitDump, JitSymbol},
     method_memory::{FoundMethod, ManagedFunctionFrames, MethodMemory},
     perf_map::{MappedCode, PerfMap},
     symbol::{Function, Symbolized},
@@ -188,12 +189,6 @@ impl JitNames {
         }
         self.is_behind = has_more;
         has_more
-    }
-
-    /// The call frame information of all functions in jitdumps, if it has changed since the last call.
-    pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
-        // A process has one jitdump; the others are those of other directories.
-        self.jit_dumps.iter_mut().find_map(|dump| dump.names.take_changed_call_frames())
     }
 
     /// What describes the frames of the .NET methods that were found in memory since the last call.

@@ -42,6 +42,15 @@ struct Function {
     frames: Frames,
 }
 
+/// The call frame information of the JIT code of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JitCallFrames {
+    /// All functions that have some, in ascending order.
+    pub functions: Vec<JitFunctionFrames>,
+    /// The time of the newest code that was known, `CLOCK_MONOTONIC` nanoseconds: later code can have replaced that of the functions.
+    pub as_of_ns: u64,
+}
+
 /// The call frame information of one function of JIT code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JitFunctionFrames {
@@ -78,9 +87,12 @@ impl CallFrames {
             Self { has_changed: !self.functions.is_empty(), truncated: self.truncated, ..Self::default() };
     }
 
-    /// All functions with call frame information, in ascending order, if they have changed since the last call.
-    pub(super) fn take_changed(&mut self) -> Option<Vec<JitFunctionFrames>> {
-        std::mem::take(&mut self.has_changed).then(|| self.functions().collect())
+    /// All functions with call frame information, if they have changed since the last call.
+    pub(super) fn take_changed(&mut self, as_of_ns: u64) -> Option<JitCallFrames> {
+        let functions = || self.functions().collect();
+        let changed = self.has_changed.then(|| JitCallFrames { functions: functions(), as_of_ns });
+        self.has_changed = false;
+        changed
     }
 
     /// All functions with call frame information, in ascending order.

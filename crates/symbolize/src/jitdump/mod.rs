@@ -4,11 +4,11 @@ mod call_frames;
 mod record;
 mod stream;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use indexmap::IndexSet;
 
-pub use self::call_frames::JitFunctionFrames;
+pub use self::call_frames::{JitCallFrames, JitFunctionFrames};
 use self::{
     call_frames::CallFrames,
     record::{Lines, MAX_NAME_BYTES, Record},
@@ -109,6 +109,16 @@ impl JitDump {
         Some(JitSymbol { name, location, exists_from_ns: entry.exists_from_ns })
     }
 
+    /// Whether the code at an address was replaced after the start of an interval, and until its end.
+    pub(crate) fn was_replaced_at(&self, address: u64, during_ns: Range<u64>) -> bool {
+        let exists_from_ns = |time_ns| Some(self.code.lookup(address, time_ns)?.exists_from_ns);
+        let before_and_after = exists_from_ns(during_ns.start).zip(exists_from_ns(during_ns.end));
+        // An address that had no code has that which was there first.
+        before_and_after.is_some_and(|(before_ns, after_ns)| {
+            before_ns <= during_ns.start && during_ns.start < after_ns && after_ns <= during_ns.end
+        })
+    }
+
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         self.code.epoch(time_ns)
@@ -149,8 +159,8 @@ impl JitDump {
     }
 
     /// The call frame information of all functions, if it has changed since the last call.
-    pub(crate) fn take_changed_call_frames(&mut self) -> Option<Vec<JitFunctionFrames>> {
-        self.call_frames.take_changed()
+    pub(crate) fn take_changed_call_frames(&mut self) -> Option<JitCallFrames> {
+        self.call_frames.take_changed(self.code.newest_ns)
     }
 
     /// The memory of the code and the line tables.

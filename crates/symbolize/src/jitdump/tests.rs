@@ -94,11 +94,16 @@ fn call_frame_information_moves_with_its_code_and_ends_with_it() {
         load(2, 0x3000, 0, "empty"),
     ]);
     assert_eq!(found(&dump), [(0x3000, 1, 0x3010)]);
-    assert_eq!(dump.take_changed_call_frames().map(|functions| functions.len()), Some(1));
+    let changed = dump.take_changed_call_frames().unwrap();
+    assert_eq!((changed.functions.len(), changed.as_of_ns), (1, 2));
     assert_eq!(dump.take_changed_call_frames(), None);
     dump.feed(&moved(3, 0x7000, 0x300f, 1));
     assert!(found(&dump).is_empty(), "unknown code was moved there");
-    assert_eq!(dump.take_changed_call_frames(), Some(Vec::new()));
+    assert_eq!(
+        dump.take_changed_call_frames(),
+        Some(JitCallFrames { functions: Vec::new(), as_of_ns: 2 }),
+        "code that is not known does not move"
+    );
     dump.restart();
     dump.feed(&file_header(0, 0));
     dump.feed(&[unwinding(&eh_frame(3), false), load(1, 0x1000, 8, "new")].concat());
@@ -156,6 +161,25 @@ fn long_names_that_differ_at_their_ends_have_different_labels() {
     let [one, other] = [0x1000, 0x2000].map(|address| name(&dump, address, 1).unwrap());
     assert_ne!(one, other);
     assert_eq!(one.len(), MAX_NAME_BYTES);
+}
+
+#[test]
+fn code_is_replaced_where_other_code_was_before() {
+    let replaced = |dump: &JitDump, address, during_ns| dump.was_replaced_at(address, during_ns);
+    let dump = dump(&[
+        load(10, 0x1000, 16, "first"),
+        load(20, 0x1008, 8, "second"),
+        load(20, 0x2000, 8, "elsewhere"),
+        load(30, 0x1008, 8, "third"),
+    ]);
+    assert!(
+        replaced(&dump, 0x1008, 10..20) && replaced(&dump, 0x1008, 19..30) && replaced(&dump, 0x100f, 20..31)
+    );
+    assert!(!replaced(&dump, 0x1008, 10..19), "before it was replaced");
+    assert!(!replaced(&dump, 0x1008, 20..29) && !replaced(&dump, 0x1008, 30..40), "after it was replaced");
+    assert!(!replaced(&dump, 0x1000, 10..40), "other code");
+    assert!(!replaced(&dump, 0x2000, 10..40) && !replaced(&dump, 0x1008, 5..10), "no code was there");
+    assert!(!replaced(&dump, 0x3000, 0..40));
 }
 
 #[test]

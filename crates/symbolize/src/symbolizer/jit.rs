@@ -12,7 +12,7 @@ use profiler_profile::Reason;
 
 use super::Symbolizer;
 use crate::{
-    CodeKey, JitFunctionFrames, ManagedFunctionFrames,
+    CodeKey, ManagedFunctionFrames,
     diagnostics::{ReportScope, RuntimeNames},
     jit::{
         JitBudgets, JitNames,
@@ -61,14 +61,6 @@ impl Symbolizer {
         tenant_limits::start_listeners(&mut all);
         // A time of its own: a file of one target that does not answer delayed the search for its runtime.
         tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
-    }
-
-    /// The call frame information of the JIT code of processes, where it has changed since the last call: that of all
-    /// functions of a process.
-    pub fn take_jit_call_frames(&mut self) -> Vec<(ProcessKey, Vec<JitFunctionFrames>)> {
-        let changed =
-            |(key, names): (&ProcessKey, &mut JitNames)| Some((*key, names.take_changed_call_frames()?));
-        self.jit.iter_mut().filter_map(changed).collect()
     }
 
     /// What describes the frames of .NET methods that were found in the memory of processes since the last call

@@ -8,7 +8,9 @@ use profiler_sampler::Origin;
 use profiler_symbolize::Symbolizer;
 
 use super::{
-    CachedStack, Measured, ProfileAssembler, SampleStacks, resolve_user_frames, wakers::WokenStacks,
+    CachedStack, Measured, ProfileAssembler, SampleStacks,
+    user_frames::{jit_tables_outdated_since, resolve_user_frames},
+    wakers::WokenStacks,
 };
 use crate::session::sample_events::Counts;
 
@@ -19,16 +21,34 @@ pub(super) struct DeferredStack {
     stacks: SampleStacks,
 }
 
-/// The index of a deferred stack and the epoch of its JIT code, by which the names differ.
-type StackAndEpoch = (u32, u32);
+/// What differs between the frames of deferred stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StackAtTime {
+    /// The index of the stack.
+    index: u32,
+    /// The epoch of its JIT code, by which the names differ.
+    jit_epoch: u32,
+    /// [`jit_tables_outdated_since`] the time: the stack is cut at newer code.
+    jit_tables_outdated_since_ns: Option<u64>,
+}
+
+impl StackAtTime {
+    fn new(symbolizer: &mut Symbolizer, process: &Process, index: u32, time_ns: u64) -> Self {
+        Self {
+            index,
+            jit_epoch: symbolizer.jit_epoch(process, time_ns),
+            jit_tables_outdated_since_ns: jit_tables_outdated_since(symbolizer, process, time_ns),
+        }
+    }
+}
 
 /// What differs between symbolized stacks: also the method that the JIT compiles.
-type SymbolizedStack = (StackAndEpoch, Option<String>);
+type SymbolizedStack = (StackAtTime, Option<String>);
 
 /// Deferred stacks with JIT code whose names may still arrive.
 #[derive(Debug, Default)]
 pub(in crate::session) struct AwaitedStacks {
-    stacks: HashSet<StackAndEpoch>,
+    stacks: HashSet<StackAtTime>,
     pub(in crate::session) processes: HashSet<ProcessKey>,
 }
 
@@ -56,7 +76,7 @@ impl ProfileAssembler {
         for (index, time_ns) in self.uses_of_deferred_stacks() {
             let deferred = &self.deferred_stacks[index as usize];
             let Some(process) = processes.get(deferred.process) else { continue };
-            let stack = (index, symbolizer.jit_epoch(process, time_ns));
+            let stack = StackAtTime::new(symbolizer, process, index, time_ns);
             if !checked.insert(stack) {
                 continue;
             }
@@ -166,7 +186,7 @@ impl Resolver<'_> {
     ) -> Resolved {
         let deferred = &self.stacks[index as usize];
         let Some(process) = self.processes.get(deferred.process) else { return Resolved::UnknownProcess };
-        let key = (index, self.symbolizer.jit_epoch(process, time_ns));
+        let key = StackAtTime::new(self.symbolizer, process, index, time_ns);
         if self.awaited.stacks.contains(&key) {
             return Resolved::Awaited;
         }

@@ -11,7 +11,7 @@ use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
 use profiler_sampler::UnwindMaps;
-use profiler_symbolize::JitFunctionFrames;
+use profiler_symbolize::{JitCallFrames, JitFunctionFrames};
 
 use super::{
     cached_table::CachedTable,
@@ -30,6 +30,8 @@ pub(super) struct FileTables {
     as_of_ns: u64,
     /// The call frame information of JIT code, in ascending order.
     jit_functions: Arc<[JitFunctionFrames]>,
+    /// [`JitCallFrames::as_of_ns`]; `None` if there is none.
+    jit_code_as_of_ns: Option<u64>,
     /// Their tables, by the mapping.
     jit_tables: HashMap<Range<RuntimeAddress>, CachedTable>,
 }
@@ -57,10 +59,16 @@ impl FileTables {
         self.as_of_ns = as_of_ns;
     }
 
-    /// Replaces the call frame information of JIT code, which is in ascending order.
-    pub(super) fn set_jit_functions(&mut self, functions: Vec<JitFunctionFrames>) {
+    /// Replaces the call frame information of JIT code.
+    pub(super) fn set_jit_call_frames(&mut self, JitCallFrames { functions, as_of_ns }: JitCallFrames) {
         self.jit_functions = functions.into();
+        self.jit_code_as_of_ns = Some(as_of_ns);
         self.jit_tables.clear();
+    }
+
+    /// The time of the call frame information of JIT code.
+    pub(super) fn jit_code_as_of_ns(&self) -> Option<u64> {
+        self.jit_code_as_of_ns
     }
 
     /// Forgets the tables of the mappings in which JIT code begins at these addresses.

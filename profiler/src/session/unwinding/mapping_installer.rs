@@ -15,7 +15,7 @@ use profiler_processes::{
     root_directory::RootDirectory,
 };
 use profiler_sampler::{InstallError, InstalledMappings, UnwindMaps};
-use profiler_symbolize::{JitFunctionFrames, ManagedFunctionFrames, debug_file::DebugDirectories};
+use profiler_symbolize::{JitCallFrames, ManagedFunctionFrames, debug_file::DebugDirectories};
 
 use super::{
     back_off::BackOff,
@@ -31,6 +31,9 @@ use crate::sys::usage::thread_cpu_time;
 /// The mappings of a process without samples for this time make place for those of another, where the BPF maps are full.
 const MIN_IDLE_TIME: Duration = Duration::from_secs(10);
 
+/// The processes that are not known yet and whose call frame information of JIT code is kept. Beyond them, all are forgotten.
+const MAX_KEPT_PROCESSES: usize = 64;
+
 /// The processes whose mappings are installed, and the unwind tables of their files.
 #[derive(Debug)]
 pub(super) struct MappingInstaller {
@@ -41,6 +44,8 @@ pub(super) struct MappingInstaller {
     processes: HashMap<u32, InstalledState>,
     /// Those of processes that are evicted as well: the symbolizer reports each method once.
     managed: ManagedFunctions,
+    /// The call frame information of JIT code of processes that are not known yet.
+    kept_frames: HashMap<ProcessKey, JitCallFrames>,
     /// Processes whose mappings have to be installed.
     queue: TurnQueue,
     /// Processes with failed tables, by the time at which the tables are built again. An entry with another time than
@@ -117,6 +122,7 @@ impl MappingInstaller {
             tables: TableCache::new(files, debug_directories),
             processes: HashMap::new(),
             managed: ManagedFunctions::default(),
+            kept_frames: HashMap::new(),
             queue: TurnQueue::default(),
             retries: BTreeSet::new(),
             mapping_capacity: SharedCapacity::new(MAX_MAPPINGS as usize),
@@ -158,11 +164,17 @@ impl MappingInstaller {
     }
 
     /// Installs the mappings of a process again, with the call frame information of its JIT code.
-    pub(super) fn set_jit_call_frames(&mut self, key: ProcessKey, functions: Vec<JitFunctionFrames>) {
-        if let Some((pid, process)) = self.process_mut(key) {
-            process.files.set_jit_functions(functions);
-            self.install_again(pid);
-        }
+    pub(super) fn set_jit_call_frames(&mut self, key: ProcessKey, frames: JitCallFrames) {
+        let Some((pid, process)) = self.process_mut(key) else {
+            // Its mappings are not reported yet, and a jitdump that does not grow is not reported again.
+            if self.kept_frames.len() >= MAX_KEPT_PROCESSES {
+                self.kept_frames.clear();
+            }
+            self.kept_frames.insert(key, frames);
+            return;
+        };
+        process.files.set_jit_call_frames(frames);
+        self.install_again(pid);
     }
 
     /// Installs the mappings of a process again, with these further functions of JIT code of .NET.
@@ -291,7 +303,11 @@ impl MappingInstaller {
             let root = self.proc.root(pid).ok().map(Arc::new);
             let tenant = self.tenant(root.as_deref());
             self.managed.add_kept(key, tenant);
-            self.processes.insert(pid, InstalledState::new(key, tenant, root));
+            let mut process = InstalledState::new(key, tenant, root);
+            if let Some(frames) = self.kept_frames.remove(&key) {
+                process.files.set_jit_call_frames(frames);
+            }
+            self.processes.insert(pid, process);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.version == Some(mappings.version()) {
@@ -395,7 +411,8 @@ impl MappingInstaller {
             }
         };
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let installation = Installation { as_of_ns, installed_ns: monotonic_ns() };
+        let jit_code_as_of_ns = process.files.jit_code_as_of_ns();
+        let installation = Installation { as_of_ns, jit_code_as_of_ns, installed_ns: monotonic_ns() };
         self.installations.add(process.process, installation);
         process.back_off = None;
         if is_complete {

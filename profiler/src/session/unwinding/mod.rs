@@ -30,9 +30,7 @@ use std::{
 
 use profiler_processes::{MappedFiles, MappingChange, ProcessKey, ProcessTable};
 use profiler_sampler::{UnwindMaps, raise_thread_priority};
-use profiler_symbolize::{
-    JitFunctionFrames, ManagedFunctionFrames, Symbolizer, debug_file::DebugDirectories,
-};
+use profiler_symbolize::{JitCallFrames, ManagedFunctionFrames, Symbolizer, debug_file::DebugDirectories};
 
 use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use super::memory_shortage::MemoryShortage;
@@ -75,7 +73,7 @@ pub(super) struct UnwindTableThread {
     /// Whether the thread has to drop its state before the pending changes.
     must_clear: bool,
     /// Call frame information of JIT code that is not sent yet, by process.
-    pending_frames: HashMap<ProcessKey, Vec<JitFunctionFrames>>,
+    pending_frames: HashMap<ProcessKey, JitCallFrames>,
     /// What describes the frames of .NET methods and is not sent yet.
     pending_functions: Vec<(ProcessKey, Vec<ManagedFunctionFrames>)>,
     /// Shared with the message that has the previous ones, until the thread has applied it.
@@ -91,7 +89,7 @@ enum Message {
     /// Changes of mappings. All earlier state is dropped if `must_clear`.
     Changes { changes: Vec<MappingChange>, must_clear: bool },
     /// The call frame information of all JIT code of these processes.
-    JitCallFrames(HashMap<ProcessKey, Vec<JitFunctionFrames>>),
+    JitCallFrames(HashMap<ProcessKey, JitCallFrames>),
     /// What describes the frames of further .NET methods of these processes.
     ManagedFunctions { found: Vec<(ProcessKey, Vec<ManagedFunctionFrames>)>, in_flight: Arc<()> },
     /// The sender is notified when all mappings are installed.
@@ -155,7 +153,7 @@ impl UnwindTableThread {
     }
 
     /// Passes the call frame information of all JIT code of processes to the thread.
-    fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, Vec<JitFunctionFrames>)>) {
+    fn set_jit_call_frames(&mut self, changed: Vec<(ProcessKey, JitCallFrames)>) {
         self.pending_frames.extend(changed);
         // A process is known by its mappings.
         let awaits_mappings = !self.pending.is_empty() || self.must_clear;

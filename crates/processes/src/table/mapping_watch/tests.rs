@@ -277,15 +277,48 @@ fn tables_are_outdated_after_the_end_of_an_interval_and_whenever_they_were_insta
     let mut fixture = Fixture::watching();
     let process = fixture.table.latest(7).unwrap().key;
     for installed_ns in (100..500).step_by(20) {
-        fixture.table.note_installation(process, Installation { as_of_ns: installed_ns - 5, installed_ns });
+        let installation = Installation { as_of_ns: installed_ns - 5, jit_code_as_of_ns: None, installed_ns };
+        fixture.table.note_installation(process, installation);
     }
     fixture.apply(210, 7, map_file(1, 20));
     fixture.apply(REPLACED_NS, 7, map_file(1, 21));
-    let next = Installation { as_of_ns: REPLACED_NS + 50, installed_ns: REPLACED_NS + 100 };
+    let (as_of_ns, installed_ns) = (REPLACED_NS + 50, REPLACED_NS + 100);
+    let next = Installation { as_of_ns, jit_code_as_of_ns: None, installed_ns };
     fixture.table.note_installation(process, next);
     assert_eq!(outdated_since(&fixture, 220), Some(95), "all but the first and the last ones are forgotten");
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
     fixture.table.end_interval(REPLACED_NS + 1);
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 100), None);
+}
+
+#[test]
+fn the_time_of_call_frame_information_of_jit_code_is_known_for_all_samples_of_an_interval() {
+    let mut fixture = Fixture::watching();
+    let process = fixture.table.latest(7).unwrap().key;
+    let install = |fixture: &mut Fixture, installed_ns, jit_code_as_of_ns| {
+        let installation = Installation { as_of_ns: 1, jit_code_as_of_ns, installed_ns };
+        fixture.table.note_installation(process, installation);
+    };
+    let as_of = |fixture: &Fixture, times: [u64; 4]| {
+        times.map(|time_ns| fixture.table.latest(7).unwrap().jit_code_as_of(time_ns))
+    };
+    install(&mut fixture, 90, None);
+    for time_ns in (100..1_100).step_by(10) {
+        install(&mut fixture, time_ns, Some(time_ns - 5));
+    }
+    install(&mut fixture, 1_200, Some(1_085));
+    assert_eq!(as_of(&fixture, [99, 100, 109, 1_300]), [None, Some(95), Some(95), Some(1_085)]);
+    assert_eq!(as_of(&fixture, [500, 555, 1_085, 1_090]), [Some(495), Some(545), Some(1_075), Some(1_085)]);
+    fixture.table.end_interval(555);
+    assert_eq!(as_of(&fixture, [549, 550, 559, 560]), [None, Some(545), Some(545), Some(555)]);
+    for time_ns in 2_000..2_000 + 16 * 1024 {
+        install(&mut fixture, time_ns, Some(time_ns));
+    }
+    assert_eq!(
+        as_of(&fixture, [600, 2_000, 10_000, 20_000])[..2],
+        [None, None],
+        "the older half is forgotten"
+    );
+    assert_eq!(as_of(&fixture, [12_000, 15_000, 18_000, 20_000])[3], Some(2_000 + 16 * 1024 - 1));
 }

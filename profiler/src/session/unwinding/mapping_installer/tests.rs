@@ -12,6 +12,7 @@ use profiler_processes::{
     Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
 };
 use profiler_sampler::test_maps::unwind_maps;
+use profiler_symbolize::JitFunctionFrames;
 use profiler_unwind_tables::test_cfi::TestCfi;
 
 use super::*;
@@ -139,26 +140,46 @@ fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
     let Some(mut fixture) = Fixture::new() else { return };
     fixture.apply(own(), jit(0x1000));
     let process = fixture.installer.processes[&own()].process;
-    let cfa_offset_at = |fixture: &Fixture, address: u64| {
-        let contents = fixture.installer.maps.contents();
-        let mut mappings = contents.mappings(fixture.process(own()).unwrap()).iter();
-        contents.rule(mappings.find(|mapping| mapping.start == 0x1000).unwrap(), address).cfa_offset
-    };
-    // From the fifth byte on, its frame has 24 bytes more.
-    let eh_frame = TestCfi::x86_64().function(0x40, 16, &[0x44, 0x0e, 32]).bytes.into();
-    let code = RuntimeAddress(0x1040)..RuntimeAddress(0x1050);
-    let functions = vec![JitFunctionFrames { eh_frame_address: code.end, code, eh_frame }];
-    fixture.installer.set_jit_call_frames(process, functions);
+    fixture.installer.installations.take();
+    fixture.installer.set_jit_call_frames(process, call_frames(5));
     fixture.settle();
-    assert_eq!(
-        [0x103f, 0x1040, 0x1044, 0x1050].map(|address| cfa_offset_at(&fixture, address)),
-        [0, 8, 32, 0]
-    );
+    assert_eq!([0x103f, 0x1040, 0x1044, 0x1050].map(|at| cfa_offset_at(&fixture, at)), [0, 8, 32, 0]);
     fixture.apply(own(), jit(0x2000));
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
-    fixture.installer.set_jit_call_frames(process, Vec::new());
+    fixture.installer.set_jit_call_frames(process, JitCallFrames { functions: Vec::new(), as_of_ns: 7 });
     fixture.settle();
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 0);
+    let installed = fixture.installer.installations.take().into_iter();
+    let times: Vec<_> = installed.map(|(_, installation)| installation.jit_code_as_of_ns).collect();
+    assert_eq!(times, [5, 5, 7].map(Some), "code that is written later can have replaced that of the rows");
+}
+
+/// A jitdump that does not grow is read once.
+#[test]
+fn jit_code_has_its_rules_also_if_the_mappings_of_its_process_are_reported_later() {
+    let Some(mut fixture) = Fixture::empty() else { return };
+    let process = fixture.table.prefetch(own());
+    fixture.installer.set_jit_call_frames(process, call_frames(5));
+    fixture.request(own());
+    fixture.apply(own(), jit(0x1000));
+    assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
+}
+
+/// Those of a function of 16 bytes at 0x1040: from its fifth byte on, its frame has 24 bytes more.
+fn call_frames(as_of_ns: u64) -> JitCallFrames {
+    let eh_frame = TestCfi::x86_64().function(0x40, 16, &[0x44, 0x0e, 32]).bytes.into();
+    let code = RuntimeAddress(0x1040)..RuntimeAddress(0x1050);
+    JitCallFrames {
+        functions: vec![JitFunctionFrames { eh_frame_address: code.end, code, eh_frame }],
+        as_of_ns,
+    }
+}
+
+/// The offset of the CFA that the mapping at 0x1000 has at an address.
+fn cfa_offset_at(fixture: &Fixture, address: u64) -> i32 {
+    let contents = fixture.installer.maps.contents();
+    let mut mappings = contents.mappings(fixture.process(own()).unwrap()).iter();
+    contents.rule(mappings.find(|mapping| mapping.start == 0x1000).unwrap(), address).cfa_offset
 }
 
 /// A method that pushes rbp and allocates `bytes` in its first two instructions.
