@@ -13,7 +13,7 @@
 //!
 //! Files are opened in the mount namespace of the process, and only if they are the mapped ones. Every source has limits
 //! on memory and time, because the target controls the content of the files. An address without a symbol has a
-//! [`Reason`].
+//! [`Reason`](profiler_profile::Reason).
 //!
 //! ```
 //! use std::{io, path::Path, sync::Arc};

@@ -8,11 +8,11 @@ pub struct RuntimeRequests {
     /// Whether the methods of runtimes that report none are read from the memory of their process, with the feature
     /// `dotnet-memory`. The runtime is not contacted.
     pub memory: bool,
-    /// Whether what describes the frames of these methods is read as well ([`Symbolizer::take_function_frames`]).
+    /// Whether what describes the frames of these methods is read as well ([`Symbolizer::take_function_frames`](crate::Symbolizer::take_function_frames)).
     pub frames: bool,
     /// Perf maps, which need the events.
     pub perf_maps: bool,
-    /// Which method the JIT compiles, which needs the events ([`Symbolizer::compiled_method`]).
+    /// Which method the JIT compiles, which needs the events ([`Symbolizer::compiled_method`](crate::Symbolizer::compiled_method)).
     pub compilations: bool,
 }
 
