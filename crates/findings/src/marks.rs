@@ -103,7 +103,7 @@ impl Marks {
             servers: StackSet::with_function(profile, SERVERS),
             clients: StackSet::with_function(profile, CLIENTS),
             synchronous_clients: StackSet::with_function(profile, SYNCHRONOUS_CLIENTS),
-            producers: at_queues(profile, waits, QueueEnd::Room),
+            producers: at_queues(profile, waits, QueueEnd::Capacity),
             consumers: at_queues(profile, waits, QueueEnd::Item),
             descriptor_waits: StackSet(waits.stacks_at_descriptors()),
             transaction_locks: StackSet(waits.stacks_of_rules(TRANSACTION_LOCK_RULES)),

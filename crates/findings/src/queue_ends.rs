@@ -8,7 +8,7 @@ use crate::{frames::application_methods, pattern::matches_any, rules::CONDITION_
 /// What a thread waits for at a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueEnd {
-    Room,
+    Capacity,
     Item,
 }
 
@@ -30,5 +30,5 @@ pub(crate) fn queue_end(profile: &Profile, stack: &Stack) -> Option<QueueEnd> {
     if has(TAKING) {
         return Some(QueueEnd::Item);
     }
-    (has(ADDING) || (has(ADDING_TO_QUEUE) && has(QUEUES))).then_some(QueueEnd::Room)
+    (has(ADDING) || (has(ADDING_TO_QUEUE) && has(QUEUES))).then_some(QueueEnd::Capacity)
 }
