@@ -23,7 +23,7 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(180 * 60);
 
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     Step::check("minimum Rust version", minimum_rust::check),
     Step::check("a second build does nothing", static_checks::second_build),
     Step::check("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
@@ -37,6 +37,7 @@ const STEPS: [Step; 20] = [
     Step::check("unwind tables of all files in /usr", selections::compare_all_unwind_tables),
     Step::check("computed unwind rows of all files in /usr", selections::compare_all_computed_rows),
     Step::check("two million steps of a program without CFI", selections::step_two_million_instructions),
+    Step::check("200,000 steps of .NET methods", selections::step_dotnet_methods),
     Step::check("a million OTLP requests", selections::check_a_million_otlp_requests),
     Step::check("ten minutes of a healthy server", selections::record_healthy_server),
     Step::check("healthy programs", selections::sample_healthy_programs),

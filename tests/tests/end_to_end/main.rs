@@ -30,6 +30,7 @@ mod dotnet_requests;
 mod dotnet_reuse;
 mod dotnet_runtime;
 mod dotnet_services;
+mod dotnet_single_steps;
 mod dotnet_storms;
 mod dotnet_unwinding;
 mod findings;

@@ -42,6 +42,9 @@ const COMPUTED_ROWS: &str = "rows_agree_with_the_call_frame_information";
 /// Compares them with a shadow stack.
 const SINGLE_STEPS: &str = "rows_of_a_static_musl_program_are_right_at_each_stop";
 
+/// Compares unwind rows of optimized .NET methods with the chain of their calls.
+const DOTNET_SINGLE_STEPS: &str = "optimized_methods_have_their_callers_at_each_instruction";
+
 /// The test that checks random OTLP requests by the rules of the backends, by default few of them.
 const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
 
@@ -141,6 +144,11 @@ pub(crate) fn compare_all_computed_rows() -> Result<()> {
 /// Compares unwind rows from instructions with a shadow stack at two million stops of a program.
 pub(crate) fn step_two_million_instructions() -> Result<()> {
     run_long(SINGLE_STEPS, "PROFILER_STOPS", "2000000")
+}
+
+/// Unwinds optimized .NET methods at 200,000 stops of each program.
+pub(crate) fn step_dotnet_methods() -> Result<()> {
+    run_long(DOTNET_SINGLE_STEPS, "PROFILER_STOPS", "200000")
 }
 
 /// Checks a million random OTLP requests by the rules of the backends.
