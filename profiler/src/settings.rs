@@ -145,7 +145,7 @@ pub(crate) struct NameSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotnetNames {
     /// From the memory of the process, and from the events of the runtime for what is not there: before .NET 9, once the runtime
-    /// frees code, and where tiers, compilations, a perf map, runtime events or a capture are requested.
+    /// frees code, and where tiers, compilations, a perf map or runtime events are requested.
     #[default]
     Auto,
     /// From the runtime's data structures in the memory of the process, which .NET 9 and 10 describe. The runtime is not

@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use profiler::profile::{Loss, MissedTick, Reason, StackEnd};
+use profiler::profile::{EventSessionCause, Loss, MissedTick, Reason, StackEnd};
 use profiler_tests::situations::{PROCESSES, SERVICES, Situation};
 
 const README_MAX_WORDS: usize = 1_200;
@@ -29,6 +29,12 @@ fn every_loss_of_a_sample_is_explained() {
 fn every_cause_of_a_missed_tick_is_explained() {
     assert_all_variants("MissedTick", MissedTick::ALL);
     assert_explained(MissedTick::ALL.iter());
+}
+
+#[test]
+fn every_cause_of_an_event_session_is_explained() {
+    assert_all_variants("EventSessionCause", EventSessionCause::ALL);
+    assert_explained(EventSessionCause::ALL.iter());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use profiler_profile::{
-    Event, EventId, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sample, Sampling, StackEnd,
-    sum,
+    Event, EventId, EventLedger, EventSessionCause, FoundBy, Ledger, MissedTick, Profile, Remedy, Sample,
+    Sampling, StackEnd, sum,
 };
 use profiler_profile_formats::printable;
 
@@ -55,6 +55,7 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
             ledger.dropped_runtime_events
         ));
     }
+    lines.extend(event_sessions(ledger));
     lines.extend(interpreter_summary::line(profile));
     lines.push(cost(&profile.events().collect::<Vec<_>>(), ledger));
     lines.extend(hidden_idle(profile, view));
@@ -64,6 +65,17 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
         let _ = writeln!(text, "profiler: {}", printable(line));
         text
     })
+}
+
+/// Why .NET runtimes were asked for the events of their methods.
+fn event_sessions(ledger: &Ledger) -> Option<String> {
+    let of_cause = |(cause, processes): (&EventSessionCause, &u64)| match processes {
+        1 => cause.to_string(),
+        _ => format!("{processes} processes: {cause}"),
+    };
+    let causes = ledger.event_sessions.iter().map(of_cause).collect::<Vec<_>>().join(", ");
+    (!causes.is_empty())
+        .then(|| format!("names of .NET methods are from the events of their runtime: {causes}"))
 }
 
 /// The lines of an event: samples and losses, ends of stacks, sources of symbols.

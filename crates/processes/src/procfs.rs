@@ -208,35 +208,45 @@ impl ProcFs {
         Ok(maps::parse_executable(&self.read(pid, "maps")?).contains(mapping))
     }
 
-    /// Reads memory of a running process. A capture does not contain memory, so that nothing is read while one is recorded
-    /// or replayed.
+    /// Reads memory of a running process, or what was read last at the address while a capture was recorded.
     ///
     /// # Errors
-    /// Those of reading; [`io::ErrorKind::NotFound`] when another process has the PID by now.
+    /// Those of reading; [`io::ErrorKind::NotFound`] when another process has the PID by now, and where a capture does not have
+    /// the memory.
     pub fn read_memory(
         &self,
         process: &Process,
         address: RuntimeAddress,
         bytes: usize,
     ) -> io::Result<Vec<u8>> {
-        if self.has_capture() || bytes > MAX_MEMORY_BYTES {
+        if bytes > MAX_MEMORY_BYTES {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (entries, pid) = (self.entries.clone(), process.pid);
+        let captured = relative(pid, "memory").join(format!("{address:x}-{bytes:x}"));
+        if !entries.is_live {
+            let memory = entries.read(&captured, bytes as u64)?;
+            return if memory.len() == bytes { Ok(memory) } else { Err(io::ErrorKind::NotFound.into()) };
+        }
         // The memory can be that of a file in user space.
         let memory =
             profiler_blocking::run(Object::process(pid), move || entries.read_memory(pid, address, bytes))?;
         self.check_is_running(process)?;
+        if let Some(capture) = &self.capture {
+            capture.write(&memory, &captured)?;
+        }
         Ok(memory)
     }
 
     /// Opens the memory of a running process for many reads. It stays that of this process, and a read of it can block: see
-    /// [`profiler_blocking::run`].
+    /// [`profiler_blocking::run`]. Where a capture is recorded, the caller adds what it reads to it
+    /// ([`capture_entry`](Self::capture_entry)).
     ///
     /// # Errors
-    /// As [`read_memory`](Self::read_memory).
+    /// Those of opening; [`io::ErrorKind::NotFound`] when another process has the PID by now,
+    /// [`io::ErrorKind::Unsupported`] where a capture is replayed.
     pub fn open_memory(&self, process: &Process) -> io::Result<File> {
-        if self.has_capture() {
+        if !self.entries.is_live {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (entries, pid) = (self.entries.clone(), process.pid);
@@ -529,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_process_is_read_unless_a_capture_is_involved() {
+    fn memory_of_a_process_is_read_and_is_in_captures() {
         let proc = Arc::new(ProcFs::live());
         let process = own_process(&proc);
         let text = b"in the memory of this test".to_vec();
@@ -537,14 +547,15 @@ mod tests {
         assert_eq!(proc.read_memory(&process, address, text.len()).unwrap(), text);
         assert!(proc.read_memory(&process, RuntimeAddress(0), 1).is_err());
         let directory = tempfile::tempdir().unwrap();
-        let captures = [
-            ProcFs::from_capture(directory.path().to_owned()),
-            ProcFs::with_capture(File::open(directory.path()).unwrap().into()),
-        ];
-        let mut refused: Vec<_> =
-            captures.iter().map(|proc| proc.read_memory(&process, address, 1)).collect();
-        refused.push(proc.read_memory(&process, address, MAX_MEMORY_BYTES + 1));
-        assert!(refused.into_iter().all(|read| read.unwrap_err().kind() == io::ErrorKind::Unsupported));
+        let recorded = ProcFs::with_capture(File::open(directory.path()).unwrap().into());
+        assert_eq!(recorded.read_memory(&process, address, text.len()).unwrap(), text);
+        let copy = ProcFs::from_capture(directory.path().to_owned());
+        assert_eq!(copy.read_memory(&process, address, text.len()).unwrap(), text);
+        let other = copy.read_memory(&process, address, text.len() - 1);
+        assert_eq!(other.unwrap_err().kind(), io::ErrorKind::NotFound);
+        let too_much = proc.read_memory(&process, address, MAX_MEMORY_BYTES + 1);
+        assert_eq!(too_much.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert_eq!(copy.open_memory(&process).unwrap_err().kind(), io::ErrorKind::Unsupported);
     }
 
     #[test]

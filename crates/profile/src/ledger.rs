@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{EventId, FoundBy, Reason, StackEnd, SymbolSource, sum};
+use crate::{EventId, EventSessionCause, FoundBy, Reason, StackEnd, SymbolSource, sum};
 
 /// Why a tick that hit the target, or a wait, has no sample.
 #[non_exhaustive]
@@ -154,6 +154,9 @@ pub struct Ledger {
     /// EventPipe events that .NET runtimes dropped, because their buffers were full, and runtime events that the profiler
     /// dropped, because its memory budget was exceeded.
     pub dropped_runtime_events: u64,
+    /// The processes whose .NET runtimes were asked for the events of their methods, by cause. The names of other .NET processes are
+    /// from their memory and files.
+    pub event_sessions: BTreeMap<EventSessionCause, u64>,
     /// The resources that the profiler used.
     pub cost: Cost,
 }
@@ -211,6 +214,10 @@ impl Ledger {
         // These counters and the CPU times are totals since the start of the session.
         self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
         self.dropped_runtime_events = self.dropped_runtime_events.max(later.dropped_runtime_events);
+        for (cause, processes) in &later.event_sessions {
+            let known = self.event_sessions.entry(*cause).or_default();
+            *known = (*known).max(*processes);
+        }
         let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
         self.cost = Cost { bpf_run_time_ns, ..later.cost };
         self.timer.due += later.timer.due;
@@ -295,13 +302,15 @@ mod tests {
             let cost = Cost { user_cpu_ns, bpf_run_time_ns: 5, ..Cost::default() };
             let mut event = EventLedger { due: 10, reported: 8, ..EventLedger::default() };
             event.lost.insert(Loss::RingBufferFull, 2);
-            Ledger { events: vec![event], malformed_jit_entries, cost, ..Ledger::default() }
+            let event_sessions = [(EventSessionCause::FreedCode, malformed_jit_entries)].into();
+            Ledger { events: vec![event], malformed_jit_entries, event_sessions, cost, ..Ledger::default() }
         };
         let mut both = ledger(3, 100);
         both.add_interval(&ledger(4, 150), &[EventId::FIRST]);
         assert!(both.adds_up());
         let event = &both.events[0];
         assert_eq!((event.reported, event.lost_total(), both.malformed_jit_entries), (16, 4, 4));
+        assert_eq!(both.event_sessions, [(EventSessionCause::FreedCode, 4)].into());
         assert_eq!((both.cost.user_cpu_ns, both.cost.bpf_run_time_ns), (150, 10));
         both.add_interval(&ledger(4, 150), &[EventId::from_index(1)]);
         assert_eq!(both.events.iter().map(|event| event.reported).collect::<Vec<_>>(), [16, 8]);

@@ -106,7 +106,7 @@ pub use self::{
 #[cfg(fuzzing)]
 pub mod fuzz {
     #[cfg(feature = "capture")]
-    pub use crate::diagnostics::fuzz::read_recording;
+    pub use crate::{diagnostics::fuzz::read_recording, method_memory::replay_memory};
     pub use crate::{
         diagnostics::fuzz::{SOCKET_NAME, decode_reply, decode_stream, receive_methods},
         jit::check_kept as check_kept_environment,

@@ -128,10 +128,10 @@ fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
             NAME,
             "named from the runtime's memory; what it frees, and tiers: by its events, at its diagnostics socket",
         ),
-        (Some(Ok(())), _) => Finding::ok(
-            NAME,
-            "named by the runtime's events, at its diagnostics socket: its memory has no names",
-        ),
+        (Some(Ok(())), _) => {
+            let why = sources.memory_lack.map_or_else(String::new, |lack| format!(": {lack}"));
+            Finding::ok(NAME, format!("named by the runtime's events, at its diagnostics socket{why}"))
+        }
         (_, None) if sources.has_method_memory => {
             Finding::ok(NAME, "named from the runtime's memory: it has no diagnostics socket that responds")
         }
@@ -261,6 +261,8 @@ fn file_name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use profiler_profile::EventSessionCause;
+
     use super::*;
     use crate::doctor::Status;
     use profiler_symbolize::symbol_sources::ReadyToRunImages;
@@ -290,7 +292,10 @@ mod tests {
         let map = Some("/tmp/perf-1.map".into());
         let asked = ProcessSymbolSources { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
         assert!(jit(&asked).unwrap().observed.starts_with("named by the runtime's events"));
-        let both = ProcessSymbolSources { has_method_memory: true, ..asked };
+        let unreadable =
+            ProcessSymbolSources { memory_lack: Some(EventSessionCause::MemoryNotReadable), ..asked };
+        assert!(jit(&unreadable).unwrap().observed.ends_with("socket: its memory cannot be read"));
+        let both = ProcessSymbolSources { memory_lack: None, has_method_memory: true, ..unreadable };
         assert!(jit(&both).unwrap().observed.starts_with("named from the runtime's memory; what it frees"));
         let refused = || Some(Err(Reason::RuntimeRefused));
         let both = ProcessSymbolSources {

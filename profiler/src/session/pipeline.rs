@@ -400,6 +400,7 @@ impl Pipeline {
         let ledger = builder.ledger_mut();
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
+        ledger.event_sessions = self.symbolizer.event_sessions();
         let since_start_ns = started_ns.saturating_sub(self.session_started_ns);
         let header = Header {
             started_unix_ns: interval.header.started_unix_ns.saturating_add(since_start_ns),

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use super::{scratch_directory, sections};
 
 /// The files of a capture, by the letter that is the tag of their section: `a` is the first one.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "events.jsonl",
     "proc/7/maps",
     "proc/7/status",
@@ -34,6 +34,7 @@ const FILES: [&str; 20] = [
     "proc/8/environ",
     "proc/kallsyms",
     "proc/vdso",
+    "proc/7/runtime-memory",
 ];
 
 const DIRECTORIES: [&str; 4] = ["proc/7/map_files", "proc/7/root/tmp", "proc/7/task/8", "proc/8"];

@@ -343,10 +343,11 @@ pub fn condition(bytes: &[u8]) {
     }
 }
 
-/// The event log of a capture, and the recorded methods of a runtime.
+/// The event log of a capture, the recorded methods of a runtime, and its recorded memory.
 pub fn capture(bytes: &[u8]) {
     profiler_sampler::fuzz::parse_capture(bytes);
     symbolize::read_recording(bytes);
+    symbolize::replay_memory(bytes);
 }
 
 /// A recording, and one with valid checksums. A profile that was read can be written, shaped and compared.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, process::Command};
 
 use profiler::{
     Builder, DotnetNames, EventSet, Profile,
-    profile::{Frame, FrameKind, Reason, Stack, SymbolSource, Symbolization},
+    profile::{EventSessionCause, Frame, FrameKind, Reason, Stack, SymbolSource, Symbolization},
 };
 use profiler_tests::{
     FoldedStacks, Workload, run_beside_others, sample, sample_pid, sample_settled, workload_path,
@@ -70,6 +70,7 @@ fn assert_from_memory(what: &str, profile: &Profile) {
     for other in [SymbolSource::RuntimeEvents, SymbolSource::PerfMap] {
         assert!(!ledger.symbolized.contains_key(&other), "{what}: {ledger:?}");
     }
+    assert!(profile.ledger().event_sessions.is_empty(), "{what}: {:?}", profile.ledger());
 }
 
 #[test]
@@ -124,17 +125,22 @@ fn a_runtime_is_not_contacted_for_names_from_its_memory() {
 
 #[test]
 fn a_runtime_is_contacted_for_what_its_memory_lacks() {
+    type Change<'a> = &'a dyn Fn(Builder) -> Builder;
     let Some(_lock) = run_beside_others() else { return };
     // It does not describe its memory, events are requested, or tiers.
     let with_events = |builder: Builder| builder.runtime_events([EventSet::Collections]);
     let with_tiers = |builder: Builder| builder.dotnet_tiers(true);
-    let cases: [(&str, &dyn Fn(Builder) -> Builder); 3] =
-        [("8.0", &|builder| builder), ("9.0", &with_events), ("9.0", &with_tiers)];
-    for (version, change) in cases {
+    let cases: [(&str, EventSessionCause, Change<'_>); 3] = [
+        ("8.0", EventSessionCause::NotDescribed, &|builder| builder),
+        ("9.0", EventSessionCause::Requested, &with_events),
+        ("9.0", EventSessionCause::Requested, &with_tiers),
+    ];
+    for (version, cause, change) in cases {
         let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
         let profile = sample(change(sample_pid(workload.pid())), SAMPLES);
         let ledger = profile.first_ledger();
         assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");
+        assert_eq!(profile.ledger().event_sessions, [(cause, 1)].into(), "{version}");
         let (named, unnamed) = jit_names(&profile);
         assert!(unnamed * 100 <= named.len(), "{version}: {ledger:?}");
     }

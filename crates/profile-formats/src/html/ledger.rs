@@ -133,7 +133,12 @@ fn other_losses(ledger: &Ledger) -> Vec<Row> {
         ),
     ];
     let counted = counts.into_iter().filter(|(_, count)| *count > 0);
-    counted.map(|(what, count)| Row::plain(what, Amount::Count(count))).collect()
+    let counted = counted.map(|(what, count)| Row::plain(what, Amount::Count(count)));
+    let sessions = ledger.event_sessions.iter().map(|(cause, processes)| {
+        let what = format!("processes whose .NET runtime was asked for the events of its methods: {cause}");
+        Row::plain(&what, Amount::Count(*processes))
+    });
+    counted.chain(sessions).collect()
 }
 
 fn cost(ledger: &Ledger, has_samples: bool) -> Vec<Row> {

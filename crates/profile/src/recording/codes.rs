@@ -1,8 +1,8 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
 use crate::{
-    FindingKind, FoundBy, FrameKind, Loss, MissedTick, Proof, Reason, RuntimeEventKind, StackEnd,
-    SymbolSource, ThreadState, Whole,
+    EventSessionCause, FindingKind, FoundBy, FrameKind, Loss, MissedTick, Proof, Reason, RuntimeEventKind,
+    StackEnd, SymbolSource, ThreadState, Whole,
 };
 
 /// The kinds of [`Sampling`](crate::Sampling).
@@ -191,6 +191,7 @@ codes! {
     }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8, Nested = 9, MemoryLimit = 10 }
+    EventSessionCause { Requested = 1, NotDescribed = 2, MemoryNotReadable = 3, DynamicMethods = 4, FreedCode = 5, NoMethodName = 6, UnknownCode = 7 }
 }
 
 #[cfg(test)]
@@ -201,6 +202,9 @@ mod tests {
     fn codes_of_reasons_round_trip() {
         for &reason in Reason::ALL {
             assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        }
+        for &cause in EventSessionCause::ALL {
+            assert_eq!(EventSessionCause::from_code(cause.code()), Some(cause));
         }
         for &kind in FindingKind::ALL {
             assert_eq!(FindingKind::from_code(kind.code()), Some(kind));

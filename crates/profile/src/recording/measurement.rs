@@ -107,6 +107,7 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
         body.number(event.short_waits);
         body.number(event.short_waits_ns);
     }
+    push_counts(&ledger.event_sessions, body);
 }
 
 fn push_event_counts(event: &EventLedger, body: &mut Body) {
@@ -162,6 +163,10 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
             event.short_waits_ns = fields.number()?;
         }
     }
+    // Recordings without the causes of event sessions end here.
+    if !fields.is_empty() {
+        ledger.event_sessions = read_counts(fields)?;
+    }
     Some(ledger)
 }
 
@@ -200,7 +205,7 @@ fn read_counts<T: VariantCode + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FoundBy, Loss, MissedTick, Reason, StackEnd, SymbolSource};
+    use crate::{EventSessionCause, FoundBy, Loss, MissedTick, Reason, StackEnd, SymbolSource};
 
     fn event() -> EventLedger {
         let frames = UnsymbolizedFrames { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
@@ -230,16 +235,19 @@ mod tests {
             malformed_jit_entries: 5,
             dropped_runtime_events: 11,
             timer: TimerTicks { due: 20, missed: [(MissedTick::Throttled, 16)].into() },
+            event_sessions: [(EventSessionCause::DynamicMethods, 28)].into(),
             cost,
         }
     }
 
     /// The bytes of the ledger of [`ledger`] after which older recordings end, and the fields that they do not have:
     /// those of 0.1.0 lack four numbers and one count with its cause, version 1 lacks the number of further events, and
-    /// the first recordings of version 2 lack three counts of waits.
-    const BYTES_SINCE_0_1_0: usize = 11;
-    const BYTES_SINCE_VERSION_1: usize = 4;
-    const BYTES_SINCE_WAITS: usize = 3;
+    /// the first recordings of version 2 lack three counts of waits, and those before the causes of event sessions one count with its
+    /// cause.
+    const BYTES_SINCE_0_1_0: usize = 14;
+    const BYTES_SINCE_VERSION_1: usize = 7;
+    const BYTES_SINCE_WAITS: usize = 6;
+    const BYTES_SINCE_EVENT_SESSIONS: usize = 3;
 
     #[test]
     fn decoding_a_ledger_inverts_encoding() {
@@ -257,7 +265,8 @@ mod tests {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         let whole = body.bytes();
-        let ends_of_older = [BYTES_SINCE_0_1_0, BYTES_SINCE_VERSION_1, BYTES_SINCE_WAITS];
+        let ends_of_older =
+            [BYTES_SINCE_0_1_0, BYTES_SINCE_VERSION_1, BYTES_SINCE_WAITS, BYTES_SINCE_EVENT_SESSIONS];
         let ends_of_older = ends_of_older.map(|bytes| whole.len() - bytes);
         for length in (0..whole.len()).filter(|length| !ends_of_older.contains(length)) {
             assert_eq!(read_ledger(&mut Fields::new(&whole[..length])), None, "{length}");
@@ -271,12 +280,16 @@ mod tests {
         let read = |missing| read_ledger(&mut Fields::new(&body.bytes()[..body.bytes().len() - missing]));
         let without_waits = || EventLedger { idle: 0, short_waits: 0, short_waits_ns: 0, ..event() };
         let first = EventLedger { skipped_ticks: 0, cut_stacks: 0, ..without_waits() };
-        let expected =
-            Ledger { events: vec![first], timer: TimerTicks::default(), late_process_events: 0, ..ledger() };
+        let without_sessions = Ledger { event_sessions: BTreeMap::new(), ..ledger() };
+        let events = vec![first];
+        let timer = TimerTicks::default();
+        let expected = Ledger { events, timer, late_process_events: 0, ..without_sessions.clone() };
         assert_eq!(read(BYTES_SINCE_0_1_0), Some(expected));
         for bytes in [BYTES_SINCE_VERSION_1, BYTES_SINCE_WAITS] {
-            assert_eq!(read(bytes), Some(Ledger { events: vec![without_waits()], ..ledger() }));
+            let expected = Ledger { events: vec![without_waits()], ..without_sessions.clone() };
+            assert_eq!(read(bytes), Some(expected));
         }
+        assert_eq!(read(BYTES_SINCE_EVENT_SESSIONS), Some(without_sessions));
     }
 
     #[test]

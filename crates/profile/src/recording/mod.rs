@@ -8,7 +8,7 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 header | target, an empty text, 0, duration, start (since 1970, monotonic), CPUs; count of edits, edits; 1 and start, time, condition, values of an incident, or 0 |
-//! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as length and pairs |
+//! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as length and pairs; its last field, which older recordings lack, is the causes of event sessions |
 //! | 3 strings | texts |
 //! | 4 modules | path, build id |
 //! | 5 frames | name, kind, module, address, file, line where there is a file, 1 and symbol source, or 0 and reason |

@@ -166,6 +166,11 @@ impl RuntimeNames {
         matches!(self.listener, ListenerState::Running(_))
     }
 
+    /// Whether the runtime was asked for the events of its methods.
+    pub(crate) fn was_asked(&self) -> bool {
+        !matches!(self.listener, ListenerState::NotStarted(..))
+    }
+
     /// Whether a listener receives the methods of the runtime.
     pub(crate) fn reports_methods(&self) -> bool {
         self.is_listening() && self.methods.completeness.failure.is_none()

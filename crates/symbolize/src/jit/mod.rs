@@ -75,7 +75,7 @@ pub(crate) struct JitNames {
     jit_dumps: Vec<FollowedFile<JitDump>>,
     pub(crate) runtime: Option<RuntimeNames>,
     /// When the runtime is asked for the events of its methods.
-    event_requests: MethodEventRequests,
+    pub(crate) event_requests: MethodEventRequests,
     /// The methods of a .NET runtime in the memory of the process, if they may be read.
     pub(crate) method_memory: Option<MethodMemory>,
     /// The runtime to which the mapped files belong.
@@ -96,7 +96,7 @@ struct FollowedFile<T> {
 
 impl JitNames {
     /// Opens nothing before the first [`poll`](Self::poll). In a capture, the methods of the runtime are those of its
-    /// recording.
+    /// recordings.
     pub(crate) fn new(
         process: &Process,
         proc: &ProcFs,
@@ -124,8 +124,10 @@ impl JitNames {
             captured_names(process, proc)
         };
         let language = language_of(process);
-        let may_read_memory = cfg!(feature = "dotnet-memory") && requests.memory && !proc.has_capture();
-        let method_memory = may_read_memory.then(|| MethodMemory::new(process.pid, requests.frames));
+        let may_read_memory = cfg!(feature = "dotnet-memory") && requests.memory;
+        let method_memory = may_read_memory
+            .then(|| MethodMemory::of_process(proc, process, requests.frames, &budgets.files))
+            .flatten();
         Self {
             language,
             method_memory,

@@ -8,11 +8,10 @@
 //!
 //! What describes the frames of a method is read with its name, unless its code can be freed.
 //!
-//! What the memory lacks ([`MemoryLack`]) is a reason to request the events of the runtime.
+//! What the memory lacks ([`EventSessionCause`]) is a reason to request the events of the runtime.
 
 mod found_methods;
 mod function_frames;
-mod lack;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
 #[cfg(not(feature = "dotnet-memory"))]
@@ -23,24 +22,28 @@ mod symbolizer;
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
+    sync::Arc,
     time::Duration,
 };
 
-use profiler_processes::monotonic_ns;
+use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
-use profiler_profile::Reason;
+use profiler_profile::{EventSessionCause, Reason};
 
+pub(crate) use self::found_methods::FoundMethod;
 pub use self::function_frames::ManagedFunctionFrames;
-pub(crate) use self::{found_methods::FoundMethod, lack::MemoryLack};
 use self::{
     found_methods::{FoundMethods, ReadMethod},
-    runtime_reader::{ReadFailure, RuntimeReader},
+    runtime_reader::{ReadFailure, RuntimeReader, replay},
 };
 use crate::{
     attempts::Attempts,
     locks::{AwaitedLock, LockReadings},
     modules::Modules,
 };
+
+/// The file of a capture with what was read of the memory of a process.
+pub(crate) const RECORDING_FILE: &str = "runtime-memory";
 
 /// Addresses of one process that are looked up in one poll. Later samples note the others.
 const MAX_NOTED: usize = 16 << 10;
@@ -78,10 +81,20 @@ pub(crate) struct MethodMemory {
     /// Addresses in memory that the runtime does not list as code, which may be stubs.
     unlisted: Vec<u64>,
     /// What the memory lacks.
-    lack: Option<MemoryLack>,
+    lack: Option<EventSessionCause>,
     /// Whether the process had ended before the noted addresses were looked up.
     has_ended: bool,
     pub(crate) lock_readings: LockReadings,
+}
+
+/// A reading of the memory of a process.
+#[derive(Debug)]
+struct Reading {
+    /// The addresses that were to be looked up.
+    addresses: Vec<u64>,
+    found: Result<Found, ReadFailure>,
+    /// The times before and after it, `CLOCK_MONOTONIC` nanoseconds.
+    read_ns: Range<u64>,
 }
 
 /// The result of lookups.
@@ -115,6 +128,39 @@ impl MethodMemory {
     /// No methods yet of the process with this id. `reads_frames`: what describes their frames is read as well.
     pub(crate) fn new(pid: u32, reads_frames: bool) -> Self {
         Self { pid, reads_frames, ..Self::default() }
+    }
+
+    /// The methods of a process whose memory may be read. Those of a process in a capture are those that its session found;
+    /// `budget` limits their lookup.
+    pub(crate) fn of_process(
+        proc: &ProcFs,
+        process: &Process,
+        reads_frames: bool,
+        budget: &Arc<WorkBudget>,
+    ) -> Option<Self> {
+        let memory = Self::new(process.pid, reads_frames);
+        if proc.records_capture() {
+            return Some(Self { reader: RuntimeReader::with_recorder(), ..memory });
+        }
+        if proc.is_live() {
+            return Some(memory);
+        }
+        let recording = proc.read(process.pid, RECORDING_FILE).ok()?;
+        Some(memory.replay(&recording, budget))
+    }
+
+    /// Adds what a session found.
+    fn replay(mut self, recording: &[u8], budget: &Arc<WorkBudget>) -> Self {
+        replay(recording, budget, |reading| self.add_reading(reading));
+        self.discard_noted();
+        self.unlisted.clear();
+        self
+    }
+
+    /// What was read for a capture, as a file in it. It can be replayed.
+    #[cfg(feature = "capture")]
+    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
+        self.reader.recording(self.pid)
     }
 
     /// Has the next poll look up the method at an address, unless it is known and stays there.
@@ -151,11 +197,11 @@ impl MethodMemory {
     }
 
     /// What the memory lacks, so that names need the events of the runtime.
-    pub(crate) fn lack(&self) -> Option<MemoryLack> {
+    pub(crate) fn lack(&self) -> Option<EventSessionCause> {
         self.lack
     }
 
-    fn set_lack(&mut self, lack: MemoryLack) {
+    fn set_lack(&mut self, lack: EventSessionCause) {
         if self.lack.is_none() {
             log::info!("names of process {} need the events of its runtime: {lack}", self.pid);
             self.lack = Some(lack);
@@ -168,16 +214,20 @@ impl MethodMemory {
             self.methods.is_truncated = true;
             return self.discard_noted();
         }
-        let addresses: Vec<u64> = self.noted.drain().collect();
-        let began_ns = monotonic_ns();
-        match self.reader.find_all(proc, process, addresses.clone(), MAX_READ_TIME, self.reads_frames) {
-            Ok(found) => self.add_all(found, &(began_ns..monotonic_ns())),
+        let addresses = self.noted.drain().collect();
+        let reading = self.reader.find_all(proc, process, addresses, MAX_READ_TIME, self.reads_frames);
+        self.add_reading(reading);
+    }
+
+    fn add_reading(&mut self, reading: Reading) {
+        match reading.found {
+            Ok(found) => self.add_all(found, &reading.read_ns),
             Err(ReadFailure::ProcessEnded) => {
                 self.has_ended = true;
-                self.noted.extend(addresses);
+                self.noted.extend(reading.addresses);
             }
-            Err(ReadFailure::NotReadable) => self.set_lack(MemoryLack::Permission),
-            Err(ReadFailure::NotDescribed) => self.set_lack(MemoryLack::Description),
+            Err(ReadFailure::NotReadable) => self.set_lack(EventSessionCause::MemoryNotReadable),
+            Err(ReadFailure::NotDescribed) => self.set_lack(EventSessionCause::NotDescribed),
         }
     }
 
@@ -188,7 +238,7 @@ impl MethodMemory {
                 self.noted.extend(&listed);
                 self.listed = listed.into_iter().collect();
             }
-            Some(_) => self.set_lack(MemoryLack::DynamicMethods),
+            Some(_) => self.set_lack(EventSessionCause::DynamicMethods),
             None => {}
         }
         self.frames.extend(found.frames);
@@ -197,7 +247,7 @@ impl MethodMemory {
         }
         self.methods.end_read();
         if self.methods.has_freed {
-            self.set_lack(MemoryLack::FreedCode);
+            self.set_lack(EventSessionCause::FreedCode);
         }
         self.noted.extend(found.left);
     }
@@ -208,7 +258,7 @@ impl MethodMemory {
             Ok(method) => {
                 self.unnamed.remove(&address);
                 if method.can_be_freed && !self.listed.contains(&method.start) {
-                    self.set_lack(MemoryLack::DynamicMethods);
+                    self.set_lack(EventSessionCause::DynamicMethods);
                 }
                 return self.methods.add(address, method, read_ns);
             }
@@ -217,8 +267,8 @@ impl MethodMemory {
         self.methods.close(address);
         let is_new = self.unnamed.get(&address) != Some(&unnamed);
         match unnamed {
-            Unnamed::Freed => self.set_lack(MemoryLack::FreedCode),
-            Unnamed::NoName => self.set_lack(MemoryLack::MethodName),
+            Unnamed::Freed => self.set_lack(EventSessionCause::FreedCode),
+            Unnamed::NoName => self.set_lack(EventSessionCause::NoMethodName),
             Unnamed::NotListed if is_new && self.unlisted.len() < MAX_UNNAMED => self.unlisted.push(address),
             Unnamed::NotListed | Unnamed::Stub => {}
         }
@@ -269,7 +319,7 @@ impl MethodMemory {
 
     /// Whether the runtime has freed code, or has code that it frees sooner or later.
     fn may_free_code(&self) -> bool {
-        matches!(self.lack, Some(MemoryLack::FreedCode | MemoryLack::DynamicMethods))
+        matches!(self.lack, Some(EventSessionCause::FreedCode | EventSessionCause::DynamicMethods))
     }
 
     /// Whether the runtime may have a stub at an address.
@@ -309,6 +359,12 @@ impl MethodMemory {
     }
 }
 
+/// Makes the lookups of a recording again.
+#[cfg(all(fuzzing, feature = "capture"))]
+pub fn replay_memory(recording: &[u8]) {
+    let _ = MethodMemory::new(1, false).replay(recording, &Arc::default()).memory_bytes();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,7 +376,7 @@ mod tests {
     }
 
     /// What is lacking after reads that found this at one address, one after the other.
-    fn lack_after(reads: impl IntoIterator<Item = Result<ReadMethod, Unnamed>>) -> Option<MemoryLack> {
+    fn lack_after(reads: impl IntoIterator<Item = Result<ReadMethod, Unnamed>>) -> Option<EventSessionCause> {
         let mut memory = MethodMemory::default();
         for (read, code) in (0..).zip(reads) {
             let read_ns = 100 * read + 100..100 * read + 110;
@@ -339,7 +395,7 @@ mod tests {
             memory.lack()
         };
         assert_eq!(lack(Some(vec![0x1000, 0x2000])), None);
-        let lacking = Some(MemoryLack::DynamicMethods);
+        let lacking = Some(EventSessionCause::DynamicMethods);
         assert_eq!(lack(Some(vec![0x2000])), lacking);
         assert_eq!(lack(None), lacking, "the list is incomplete");
         assert_eq!(lack(Some((0..=MAX_LISTED as u64).collect())), lacking, "too many");
@@ -369,10 +425,14 @@ mod tests {
         assert_eq!(lack_after([Ok(method(0x1000, false)), Ok(method(0x1000, false))]), None);
         assert_eq!(lack_after([freeable(), freeable(), freeable()]), None, "it stays");
         for freed in [other(), Err(Unnamed::Freed), Err(Unnamed::Stub)] {
-            assert_eq!(lack_after([freeable(), freed.clone()]), Some(MemoryLack::FreedCode), "{freed:?}");
+            assert_eq!(
+                lack_after([freeable(), freed.clone()]),
+                Some(EventSessionCause::FreedCode),
+                "{freed:?}"
+            );
         }
-        assert_eq!(lack_after([Err(Unnamed::Freed)]), Some(MemoryLack::FreedCode));
-        assert_eq!(lack_after([Err(Unnamed::NoName)]), Some(MemoryLack::MethodName));
+        assert_eq!(lack_after([Err(Unnamed::Freed)]), Some(EventSessionCause::FreedCode));
+        assert_eq!(lack_after([Err(Unnamed::NoName)]), Some(EventSessionCause::NoMethodName));
         assert_eq!(lack_after([Err(Unnamed::Stub), Err(Unnamed::NotListed)]), None);
     }
 

@@ -1,13 +1,15 @@
 //! Reads no memory: the feature `dotnet-memory` is off.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
 
-use super::Found;
+use super::Reading;
 use crate::{locks::AwaitedLock, modules::Modules};
 
 /// Why no address was looked up.
+#[derive(Debug)]
 #[expect(dead_code)]
 pub(super) enum ReadFailure {
     ProcessEnded,
@@ -20,6 +22,15 @@ pub(super) enum ReadFailure {
 pub(super) struct RuntimeReader;
 
 impl RuntimeReader {
+    pub(super) fn with_recorder() -> Self {
+        Self
+    }
+
+    #[cfg_attr(not(feature = "capture"), expect(dead_code))]
+    pub(super) fn recording(&self, _: u32) -> Option<Vec<u8>> {
+        None
+    }
+
     pub(super) fn find(&mut self, _: &mut Modules, _: &Process) {}
 
     pub(super) fn is_unknown(&self) -> bool {
@@ -34,11 +45,11 @@ impl RuntimeReader {
         &mut self,
         _: &ProcFs,
         _: &Process,
-        _: Vec<u64>,
+        addresses: Vec<u64>,
         _: Duration,
         _: bool,
-    ) -> Result<Found, ReadFailure> {
-        Err(ReadFailure::NotDescribed)
+    ) -> Reading {
+        Reading { addresses, found: Err(ReadFailure::NotDescribed), read_ns: 0..0 }
     }
 
     pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> Vec<AwaitedLock> {
@@ -49,3 +60,5 @@ impl RuntimeReader {
         0
     }
 }
+
+pub(super) fn replay(_: &[u8], _: &Arc<WorkBudget>, _: impl FnMut(Reading)) {}

@@ -1,5 +1,8 @@
 //! Reads the data structures of the .NET runtime of a process.
 
+mod memory_pages;
+mod recording;
+
 use std::{
     cmp::Reverse,
     collections::HashSet,
@@ -7,22 +10,26 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use profiler_addresses::RuntimeAddress;
-use profiler_binary_reader::{Image, WorkBudget};
+use profiler_binary_reader::{Image, ParseError, WorkBudget};
 use profiler_blocking::Object;
 use profiler_dotnet_runtime::{
     CodeKind, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError, Memory, ReadError,
     ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
-use profiler_processes::{ProcFs, Process};
+use profiler_processes::{ProcFs, Process, monotonic_ns};
 use rustix::io::Errno;
 
-use super::{Found, ManagedFunctionFrames, Unnamed, found_methods::ReadMethod};
+use self::{
+    memory_pages::MemoryPages,
+    recording::{MemoryRecorder, MemoryRecording},
+};
+use super::{Found, ManagedFunctionFrames, Reading, Unnamed, found_methods::ReadMethod};
 use crate::{
     locks::AwaitedLock,
     modules::{Modules, tenants::tenant_of},
@@ -35,29 +42,44 @@ const MAX_LOCKS: usize = 16;
 /// next one.
 const MAX_FRAME_BYTES: usize = 4 << 20;
 
+/// Time for the replay of what was read of a process. A capture can come from a stranger.
+const MAX_REPLAY_TIME: Duration = Duration::from_secs(10);
+
+/// Reads the runtime of a process, and records what it reads for a capture.
+#[derive(Debug, Default)]
+pub(super) struct RuntimeReader {
+    state: ReaderState,
+    recorder: Option<SharedRecorder>,
+}
+
+type SharedRecorder = Arc<Mutex<MemoryRecorder>>;
+
+/// A runtime whose description has been read, and its memory.
+type RuntimeWithMemory = (Box<OpenedRuntime>, Arc<ProcessMemory>);
+
 /// The runtime of a process.
 #[derive(Debug, Default)]
-pub(super) enum RuntimeReader {
+enum ReaderState {
     /// Not found yet.
     #[default]
     Unknown,
     /// Found in a file of the process.
     Found(RuntimeSymbols, Arc<WorkBudget>),
     /// Its description has been read.
-    Opened(Box<OpenedRuntime>),
+    Opened(Box<OpenedRuntime>, Arc<ProcessMemory>),
     /// Its data structures are unknown, or its memory cannot be read.
     Unusable,
 }
 
 /// A runtime whose description has been read.
 #[derive(Debug)]
-pub(super) struct OpenedRuntime {
+struct OpenedRuntime {
     runtime: DotNetRuntime,
     /// The address of its description.
     descriptor: u64,
     /// Whether the code that can be freed was listed.
     has_listed: bool,
-    memory: Arc<ProcessMemory>,
+    memory: Arc<dyn Memory>,
 }
 
 /// Why no address was looked up.
@@ -78,24 +100,63 @@ impl ReadFailure {
             || error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
         if has_ended { Self::ProcessEnded } else { Self::NotReadable }
     }
+
+    /// Its number in recordings.
+    fn code(self) -> u8 {
+        match self {
+            Self::ProcessEnded => 1,
+            Self::NotReadable => 2,
+            Self::NotDescribed => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::ProcessEnded, Self::NotReadable, Self::NotDescribed]
+            .into_iter()
+            .find(|failure| failure.code() == code)
+    }
 }
 
 /// The memory of a process. Its file is open during the lookups of a poll.
-#[derive(Debug, Default)]
-struct ProcessMemory(Mutex<Option<File>>);
+#[derive(Debug)]
+struct ProcessMemory {
+    file: Mutex<Option<File>>,
+    recorder: Option<SharedRecorder>,
+}
 
 impl ProcessMemory {
     fn set(&self, file: Option<File>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        *lock(&self.file) = file;
     }
 }
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = lock(&self.file);
         let file = file.as_ref().ok_or(ReadError::NotMapped)?;
-        file.read_exact_at(into, address).map_err(|_| ReadError::NotMapped)
+        let read = file.read_exact_at(into, address);
+        if let Some(recorder) = &self.recorder {
+            match &read {
+                Ok(()) => lock(recorder).add_bytes(address, into),
+                Err(_) => lock(recorder).add_unreadable(address, into.len()),
+            }
+        }
+        read.map_err(|_| ReadError::NotMapped)
     }
+}
+
+/// The memory that a capture has of a process.
+#[derive(Debug, Default)]
+struct ReplayedMemory(Mutex<MemoryPages>);
+
+impl Memory for ReplayedMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        lock(&self.0).read(address, into).then_some(()).ok_or(ReadError::NotMapped)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens no assembly: the methods of JIT code are in the metadata of their own modules.
@@ -108,21 +169,35 @@ impl AssemblyFiles for NoFiles {
 }
 
 impl RuntimeReader {
+    /// A reader that records what it reads.
+    pub(super) fn with_recorder() -> Self {
+        Self { recorder: Some(SharedRecorder::default()), ..Self::default() }
+    }
+
+    /// What was read, as a file of a capture, if it is recorded.
+    #[cfg_attr(not(feature = "capture"), expect(dead_code))]
+    pub(super) fn recording(&self, pid: u32) -> Option<Vec<u8>> {
+        lock(self.recorder.as_ref()?).recording(pid)
+    }
+
     /// Finds the runtime in the files of its process.
     pub(super) fn find(&mut self, modules: &mut Modules, process: &Process) {
         if let Some(symbols) = modules.runtime_symbols(process) {
-            *self = Self::Found(symbols, modules.budget_of(tenant_of(process)).part());
+            self.state = ReaderState::Found(symbols, modules.budget_of(tenant_of(process)).part());
+            if let Some(recorder) = &self.recorder {
+                lock(recorder).set_symbols(symbols);
+            }
         }
     }
 
     /// Whether the runtime has not been found yet.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown)
+        matches!(self.state, ReaderState::Unknown)
     }
 
     /// Whether its memory has methods, as far as is known.
     pub(super) fn is_usable(&self) -> bool {
-        matches!(self, Self::Found(..) | Self::Opened(_))
+        matches!(self.state, ReaderState::Found(..) | ReaderState::Opened(..))
     }
 
     /// Finds the methods at addresses, and what describes their frames if `reads_frames`.
@@ -133,9 +208,16 @@ impl RuntimeReader {
         addresses: Vec<u64>,
         max_time: Duration,
         reads_frames: bool,
-    ) -> Result<Found, ReadFailure> {
-        let deadline = Instant::now() + max_time;
-        self.read(proc, process, move |opened| opened.find_all(addresses, deadline, reads_frames))
+    ) -> Reading {
+        let (deadline, began_ns) = (Instant::now() + max_time, monotonic_ns());
+        let looked_up = addresses.clone();
+        let found =
+            self.read(proc, process, move |opened| opened.find_all(looked_up, deadline, reads_frames));
+        let reading = Reading { addresses, found, read_ns: began_ns..monotonic_ns() };
+        if let Some(recorder) = &self.recorder {
+            lock(recorder).end_reading(&reading);
+        }
+        reading
     }
 
     /// Finds the locks that threads wait for.
@@ -154,20 +236,20 @@ impl RuntimeReader {
             log::debug!("the memory of process {} cannot be read: {error}", process.pid);
             ReadFailure::of(&error)
         })?;
-        let reader = std::mem::replace(self, Self::Unusable);
+        let state = std::mem::replace(&mut self.state, ReaderState::Unusable);
+        let recorder = self.recorder.clone();
         let open_and_read = move || {
-            let mut opened = reader.open(file).map_err(io::Error::other)?;
-            let found = opened.as_mut().map(|opened| {
-                let found = read(opened);
-                opened.memory.set(None);
-                found
-            });
-            Ok((opened, found))
+            let Some((mut opened, memory)) = state.open(file, recorder).map_err(io::Error::other)? else {
+                return Ok((ReaderState::Unusable, Err(ReadFailure::NotDescribed)));
+            };
+            let found = read(&mut opened);
+            memory.set(None);
+            Ok((ReaderState::Opened(opened, memory), found))
         };
         match profiler_blocking::run(Object::process(process.pid), open_and_read) {
-            Ok((opened, found)) => {
-                *self = opened.map_or(Self::Unusable, Self::Opened);
-                found.unwrap_or(Err(ReadFailure::NotDescribed))
+            Ok((state, found)) => {
+                self.state = state;
+                found
             }
             Err(error) => {
                 log::info!("the runtime of process {} is not read from memory: {error}", process.pid);
@@ -176,34 +258,79 @@ impl RuntimeReader {
         }
     }
 
-    fn open(self, file: File) -> Result<Option<Box<OpenedRuntime>>, DescriptorError> {
+    /// The metadata that is kept.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let cached = match &self.state {
+            ReaderState::Opened(opened, _) => opened.runtime.cached_bytes(),
+            _ => 0,
+        };
+        cached + self.recorder.as_ref().map_or(0, |recorder| lock(recorder).memory_bytes())
+    }
+}
+
+impl ReaderState {
+    /// The runtime with its memory, in which nothing is read before `file` is set.
+    fn open(
+        self,
+        file: File,
+        recorder: Option<SharedRecorder>,
+    ) -> Result<Option<RuntimeWithMemory>, DescriptorError> {
         match self {
             Self::Found(symbols, budget) => {
-                let memory = Arc::new(ProcessMemory::default());
-                memory.set(Some(file));
-                let shared = Arc::clone(&memory) as Arc<dyn Memory>;
-                let runtime = DotNetRuntime::open(shared, symbols, ReadLimits::default(), &budget)?;
-                let descriptor = symbols.descriptor.0;
-                Ok(Some(Box::new(OpenedRuntime { runtime, descriptor, has_listed: false, memory })))
+                let memory = Arc::new(ProcessMemory { file: Mutex::new(Some(file)), recorder });
+                let opened = OpenedRuntime::open(Arc::clone(&memory) as Arc<dyn Memory>, symbols, &budget)?;
+                Ok(Some((Box::new(opened), memory)))
             }
-            Self::Opened(opened) => {
-                opened.memory.set(Some(file));
-                Ok(Some(opened))
+            Self::Opened(opened, memory) => {
+                memory.set(Some(file));
+                Ok(Some((opened, memory)))
             }
             Self::Unknown | Self::Unusable => Ok(None),
         }
     }
+}
 
-    /// The metadata that is kept.
-    pub(super) fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Opened(opened) => opened.runtime.cached_bytes(),
-            _ => 0,
+/// Makes the lookups of a recorded session again, and passes each reading to `add`. A recording that is malformed has its first
+/// readings.
+pub(super) fn replay(recording: &[u8], budget: &Arc<WorkBudget>, mut add: impl FnMut(Reading)) {
+    let deadline = Instant::now() + MAX_REPLAY_TIME;
+    let memory = Arc::new(ReplayedMemory::default());
+    let mut opened = None;
+    let mut replay_all = || -> Result<(), ParseError> {
+        let mut recording = MemoryRecording::parse(recording)?;
+        while Instant::now() < deadline {
+            // The lookups take the lock again.
+            let recorded = recording.next_reading(&mut lock(&memory.0))?;
+            let Some(recorded) = recorded else { break };
+            let mut find_all = |addresses: Vec<u64>| {
+                if opened.is_none() {
+                    let memory = Arc::clone(&memory) as Arc<dyn Memory>;
+                    opened = OpenedRuntime::open(memory, recording.symbols, budget).ok();
+                }
+                let opened = opened.as_mut().ok_or(ReadFailure::NotDescribed)?;
+                opened.find_all(addresses, deadline, false)
+            };
+            let found = recorded.failure.map_or_else(|| find_all(recorded.addresses.clone()), Err);
+            add(Reading { addresses: recorded.addresses, found, read_ns: recorded.read_ns });
         }
+        Ok(())
+    };
+    if let Err(error) = replay_all() {
+        log::warn!("the memory of a runtime in the capture is read up to a malformed record: {error}");
     }
 }
 
 impl OpenedRuntime {
+    /// Reads the description of a runtime.
+    fn open(
+        memory: Arc<dyn Memory>,
+        symbols: RuntimeSymbols,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, DescriptorError> {
+        let runtime = DotNetRuntime::open(Arc::clone(&memory), symbols, ReadLimits::default(), budget)?;
+        Ok(Self { runtime, descriptor: symbols.descriptor.0, has_listed: false, memory })
+    }
+
     fn find_all(
         &mut self,
         addresses: Vec<u64>,

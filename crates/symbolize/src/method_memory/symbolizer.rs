@@ -5,8 +5,9 @@ use std::time::Instant;
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::monotonic_ns;
 use profiler_processes::{ProcFs, Process, ProcessTable};
+use profiler_profile::EventSessionCause;
 
-use super::{MAX_UNVERIFIED_NS, MemoryLack, MethodMemory};
+use super::{MAX_UNVERIFIED_NS, MethodMemory};
 use crate::{
     Symbolizer,
     jit::{JitNames, tenant_limits},
@@ -14,14 +15,17 @@ use crate::{
 };
 
 impl Symbolizer {
-    /// Whether the methods of a process can be read from its memory.
-    pub(crate) fn has_method_memory(&mut self, process: &Process) -> bool {
+    /// Why the methods of a process cannot be read from its memory; `None` if they can.
+    pub(crate) fn lack_of_method_memory(&mut self, process: &Process) -> Option<EventSessionCause> {
         let mut memory = MethodMemory::new(process.pid, false);
         memory.find_runtime(&mut self.modules, process);
-        memory.reader.is_usable() && {
+        if memory.reader.is_usable() {
             memory.read(&self.proc, process, usize::MAX);
-            memory.reader.is_usable()
         }
+        // What else a first reading finds concerns some methods.
+        let is_of_all = |lack: &EventSessionCause| *lack == EventSessionCause::MemoryNotReadable;
+        let is_usable = memory.reader.is_usable();
+        memory.lack().filter(is_of_all).or((!is_usable).then_some(EventSessionCause::NotDescribed))
     }
 
     /// Looks up the noted addresses of the processes whose names come from memory, until the deadline.
@@ -63,6 +67,10 @@ impl Symbolizer {
         deadline: Instant,
         verified_ns: u64,
     ) {
+        // The methods of a capture are those that its session found.
+        if !self.proc.is_live() {
+            return;
+        }
         let mut awaited: Vec<(&Process, &mut JitNames)> = Vec::new();
         for (key, names) in &mut self.jit {
             let needs_memory = names.needs_method_memory();
@@ -78,7 +86,7 @@ impl Symbolizer {
                 awaited.push((process, names));
             } else {
                 memory.discard_noted();
-                memory.set_lack(MemoryLack::Description);
+                memory.set_lack(EventSessionCause::NotDescribed);
             }
         }
         tenant_limits::read_method_memory(&self.proc, awaited, max_bytes, deadline);
@@ -102,7 +110,7 @@ impl Symbolizer {
             if addresses.into_iter().any(is_unknown)
                 && let Some(memory) = self.jit.get_mut(&key).and_then(|names| names.method_memory.as_mut())
             {
-                memory.set_lack(MemoryLack::UnknownCode);
+                memory.set_lack(EventSessionCause::UnknownCode);
             }
         }
     }

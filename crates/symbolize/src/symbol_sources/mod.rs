@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_profile::{LanguageRuntime, Reason, SymbolSource};
+use profiler_profile::{EventSessionCause, LanguageRuntime, Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
@@ -30,6 +30,8 @@ pub struct ProcessSymbolSources {
     pub socket: Option<Result<(), Reason>>,
     /// Whether the methods of the runtime can be read from the memory of the process.
     pub has_method_memory: bool,
+    /// Why they cannot be read there.
+    pub memory_lack: Option<EventSessionCause>,
     /// A perf map or jitdump whose owner and age are those of the process, or of one from whose fork it has code.
     pub jit_file: Option<PathBuf>,
     /// The ReadyToRun images whose code is mapped.

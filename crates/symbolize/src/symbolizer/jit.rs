@@ -1,18 +1,18 @@
 //! Polls and looks up the JIT code of all processes.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::Path,
     time::{Duration, Instant},
 };
 
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
-use profiler_profile::Reason;
+use profiler_profile::{EventSessionCause, Reason};
 
 use super::Symbolizer;
 use crate::{
-    CodeKey, ManagedFunctionFrames,
+    CodeKey, ManagedFunctionFrames, MethodEventRequests,
     diagnostics::{ReportScope, RuntimeNames},
     jit::{
         JitBudgets, JitNames,
@@ -143,6 +143,15 @@ impl Symbolizer {
         methods + self.events.lost().dropped
     }
 
+    /// The number of processes whose .NET runtimes were asked for the events of their methods, by cause.
+    pub fn event_sessions(&self) -> BTreeMap<EventSessionCause, u64> {
+        let mut processes = BTreeMap::new();
+        for cause in self.jit.values().filter_map(JitNames::event_session_cause) {
+            *processes.entry(cause).or_default() += 1;
+        }
+        processes
+    }
+
     /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded.
     #[cfg(feature = "capture")]
     pub fn capture_jit_names(&self, processes: &ProcessTable) {
@@ -156,6 +165,13 @@ impl Symbolizer {
                     self.proc.capture_entry(process.pid, crate::diagnostics::RECORDING_FILE, &recording)
             {
                 log::warn!("the capture lacks the runtime methods of process {}: {error}", process.pid);
+            }
+            if let Some(recording) =
+                names.method_memory.as_ref().and_then(crate::method_memory::MethodMemory::recording)
+                && let Err(error) =
+                    self.proc.capture_entry(process.pid, crate::method_memory::RECORDING_FILE, &recording)
+            {
+                log::warn!("the capture lacks the runtime memory of process {}: {error}", process.pid);
             }
             self.capture_files(process.pid, names);
         }
@@ -213,6 +229,19 @@ impl Symbolizer {
 
     fn runtimes_mut(&mut self) -> impl Iterator<Item = &mut RuntimeNames> {
         self.jit.values_mut().filter_map(|names| names.runtime.as_mut())
+    }
+}
+
+impl JitNames {
+    /// Why the runtime was asked for the events of its methods; `None` if it was not.
+    fn event_session_cause(&self) -> Option<EventSessionCause> {
+        self.runtime.as_ref().filter(|runtime| runtime.was_asked())?;
+        Some(match (self.event_requests, &self.method_memory) {
+            (MethodEventRequests::WhereMemoryLacks, Some(memory)) => {
+                memory.lack().unwrap_or(EventSessionCause::NotDescribed)
+            }
+            _ => EventSessionCause::Requested,
+        })
     }
 }
 

@@ -33,7 +33,8 @@ impl Symbolizer {
             }
         }
         sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
-        sources.has_method_memory = self.has_method_memory(process);
+        sources.memory_lack = self.lack_of_method_memory(process);
+        sources.has_method_memory = sources.memory_lack.is_none();
         sources.jit_file = self.jit_file(process).or_else(|| self.inherited_jit_file(processes, process));
         sources.language = language_of(process);
         sources
