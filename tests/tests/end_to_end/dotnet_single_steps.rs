@@ -62,7 +62,7 @@ struct Function {
 
 /// The functions that were met, and the unwind table of them.
 #[derive(Debug, Default)]
-struct Code {
+struct JitCode {
     /// By start. Those of other methods have no name.
     functions: BTreeMap<u64, Function>,
     rows: BTreeMap<u64, ManagedFunction>,
@@ -71,7 +71,7 @@ struct Code {
     pages: Vec<Vec<Row>>,
 }
 
-impl Code {
+impl JitCode {
     /// The function of the workload at an address, and its start. It is read when it is met first.
     fn find(&mut self, runtime: &mut DotNetRuntime, address: u64) -> Option<(u64, &Function)> {
         if self.at(address).is_none() {
@@ -164,7 +164,7 @@ impl Tally {
     /// Unwinds a stop. Returns whether it is in a method of the workload.
     fn check(
         &mut self,
-        code: &mut Code,
+        code: &mut JitCode,
         runtime: &mut DotNetRuntime,
         memory: &Memory,
         leaf: Registers,
@@ -200,7 +200,7 @@ impl Tally {
 fn step(workload: &Workload, max_stops: usize) -> Tally {
     let mut runtime = open(workload);
     let memory = Memory(File::open(format!("/proc/{}/mem", workload.pid())).unwrap());
-    let (mut code, mut tally) = (Code::default(), Tally::default());
+    let (mut code, mut tally) = (JitCode::default(), Tally::default());
     wait_until("the stops", || {
         let thread = StoppedThread::new(workload.pid()).unwrap();
         for _ in 0..STEPS {
