@@ -1,6 +1,6 @@
 //! The unwinder: unwinds a user stack frame by frame, by CFI, function edge or frame pointer.
 
-use core::ptr::{read_volatile, write_volatile};
+use core::ptr::read_volatile;
 
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
@@ -179,7 +179,7 @@ fn step_to_caller<const SCANS_CODE: bool>(
     }
     if scratch.unwind.pending == PendingSearch::None as u32 {
         let rule = rule_of_code(&scratch.unwind);
-        set_rule(&mut scratch.unwind, rule);
+        scratch.unwind.rule = rule;
         if is_of_goroutine(rule) {
             scratch.unwind.pending = PendingSearch::Goroutine as u32;
             return Ok(());
@@ -202,14 +202,9 @@ fn step_to_caller<const SCANS_CODE: bool>(
         FoundBy::Instructions => FrameFlags::BY_INSTRUCTIONS,
         FoundBy::SignalFrame => FrameFlags::INTERRUPTED,
     };
-    // VERIFIER: volatile, so that what follows reads unknown numbers from the map value, and is verified once for all ways of a step.
-    // SAFETY: fields of a live map value that this CPU owns.
-    let (caller, flag) = unsafe {
-        write_volatile(&raw mut unwind.registers, caller);
-        write_volatile(&raw mut unwind.next_flag, flag);
-        (read_volatile(&raw const unwind.registers), read_volatile(&raw const unwind.next_flag))
-    };
-    unwind.lookup_offset = u32::from(flag != FrameFlags::INTERRUPTED);
+    unwind.registers = caller;
+    unwind.next_flag = flag;
+    unwind.lookup_offset = u32::from(next_flag(unwind) != FrameFlags::INTERRUPTED);
     unwind.pending = PendingSearch::None as u32;
     if return_probes::may_have_replaced(caller.instruction_pointer) {
         unwind.pending = PendingSearch::ReturnAddress as u32;
@@ -233,7 +228,7 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
             None => return end_unmapped(scratch),
         }
     }
-    let flag = scratch.unwind.next_flag;
+    let flag = next_flag(&scratch.unwind);
     push_frame(scratch, flag);
     Ok(())
 }
@@ -247,15 +242,40 @@ fn find_goroutine(unwind: &mut UnwindState, stack: &impl StackMemory) {
     goroutine.read(*rule, frame, stack);
     let (rule, registers) = return_to_goroutine(*rule, frame, goroutine);
     unwind.registers = registers;
-    set_rule(unwind, rule);
+    unwind.rule = rule;
     unwind.pending = PendingSearch::Caller as u32;
 }
 
+/// The flag of the frame that is added next.
+///
+/// VERIFIER: read anew from the map value, where it is an unknown number. In a register it is one of few, and what follows is verified
+/// once for each.
 #[inline(always)]
-fn set_rule(unwind: &mut UnwindState, rule: Rule) {
-    // VERIFIER: volatile, so that the step reads an unknown rule from the map value, and is verified once for all ways to it.
-    // SAFETY: a field of a live map value that this CPU owns.
-    unsafe { write_volatile(&raw mut unwind.rule, rule) };
+fn next_flag(unwind: &UnwindState) -> u64 {
+    // SAFETY: a field of a live map value.
+    unsafe { read_volatile(&raw const unwind.next_flag) }
+}
+
+/// The rule of the frame that was added last.
+///
+/// VERIFIER: as [`next_flag`]. Field by field: the compiler reads a volatile structure by way of the stack.
+#[inline(always)]
+fn rule(unwind: &UnwindState) -> Rule {
+    macro_rules! read {
+        ($field:ident) => {
+            // SAFETY: a field of a live map value.
+            unsafe { read_volatile(&raw const unwind.rule.$field) }
+        };
+    }
+    Rule {
+        cfa: read!(cfa),
+        frame_pointer: read!(frame_pointer),
+        return_address: read!(return_address),
+        rbx: read!(rbx),
+        frame_pointer_offset: read!(frame_pointer_offset),
+        return_address_offset: read!(return_address_offset),
+        cfa_offset: read!(cfa_offset),
+    }
 }
 
 /// The rule for the code of the frame that was added last.
@@ -278,8 +298,7 @@ fn rule_of_code(unwind: &UnwindState) -> Rule {
 #[inline(always)]
 fn step_by_code<const SCANS_CODE: bool>(scratch: &mut Scratch, stack: &impl StackMemory) -> Step {
     let unwind = &scratch.unwind;
-    // SAFETY: a field of a live map value.
-    let rule = unsafe { read_volatile(&raw const unwind.rule) };
+    let rule = rule(unwind);
     let searches_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
     let by_edge = if SCANS_CODE && rule.cfa == CfaRule::Unknown as u8 {
         let mode = ScanMode { runs: unwind.lookup_offset == 0, searches: searches_epilogues };
@@ -351,7 +370,7 @@ fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
         scratch.unwind.mapping.flags = scratch.unwind.process.new_mapping_flags;
         stale_mappings::report_rate_limited(pid, now_ns);
     }
-    let flag = scratch.unwind.next_flag;
+    let flag = next_flag(&scratch.unwind);
     push_frame(scratch, flag);
     Ok(())
 }
@@ -359,7 +378,7 @@ fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
 /// Ends a stack whose next frame is in no mapping.
 #[inline(always)]
 fn end_unmapped(scratch: &mut Scratch) -> Result<(), StackEndReason> {
-    let flag = scratch.unwind.next_flag;
+    let flag = next_flag(&scratch.unwind);
     if flag == FrameFlags::BY_FRAME_POINTER {
         // A frame whose return address is not in code was no frame.
         return Err(StackEndReason::BrokenFramePointer);
