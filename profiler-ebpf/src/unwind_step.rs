@@ -203,27 +203,38 @@ impl SavedGoroutine {
     /// and what follows is verified once for each such read.
     #[inline(always)]
     pub fn read<M: StackMemory>(&mut self, rule: Rule, frame: CalleeFrame<'_>, stack: &M) {
-        *self = Self::default();
+        let Registers { stack_pointer, .. } = frame.registers;
         if rule.cfa == CfaRule::StoredGoroutine as u8 {
-            stack.read_word(add_offset(frame.registers.stack_pointer, rule.cfa_offset), &mut self.next);
+            read_or_zero(stack, add_offset(stack_pointer, rule.cfa_offset), &mut self.next);
         } else {
             let running = frame.leaf[usize::from(GoLayout::G_REGISTER)];
-            stack.read_word(running.wrapping_add(GoLayout::G_THREAD), &mut self.next);
+            read_or_zero(stack, running.wrapping_add(GoLayout::G_THREAD), &mut self.next);
             let thread = anew(&self.next);
-            self.next = 0;
-            stack.read_word(thread.wrapping_add(GoLayout::M_GOROUTINE), &mut self.next);
+            read_or_zero(stack, thread.wrapping_add(GoLayout::M_GOROUTINE), &mut self.next);
         }
         let goroutine = anew(&self.next);
+        read_or_zero(stack, goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut self.stack_pointer);
+        read_or_zero(stack, goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut self.frame_pointer);
         let is_known = stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut self.stack);
+        if !is_known {
+            // Then no address is below its end.
+            self.stack[1] = 0;
+        }
         let is_stored = rule.cfa == CfaRule::StoredGoroutine as u8;
         self.may_have_left = u64::from(is_stored && is_known || !M::IS_OF_RUNNING_TASK);
-        stack.read_word(goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut self.stack_pointer);
-        stack.read_word(goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut self.frame_pointer);
     }
 
     #[inline(always)]
     fn has_on_its_stack(&self, address: u64) -> bool {
         anew(&self.stack[0]) <= address && address < anew(&self.stack[1])
+    }
+}
+
+/// Reads a word; 0 where it cannot be read, from which the next read fails as well.
+#[inline(always)]
+fn read_or_zero(stack: &impl StackMemory, address: u64, word: &mut u64) {
+    if !stack.read_word(address, word) {
+        *word = 0;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The unwinder: unwinds a user stack frame by frame, by CFI, function edge or frame pointer.
 
-use core::ptr::read_volatile;
+use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
@@ -179,7 +179,7 @@ fn step_to_caller<const SCANS_CODE: bool>(
     }
     if scratch.unwind.pending == PendingSearch::None as u32 {
         let rule = rule_of_code(&scratch.unwind);
-        scratch.unwind.rule = rule;
+        set_rule(&mut scratch.unwind, rule);
         if is_of_goroutine(rule) {
             scratch.unwind.pending = PendingSearch::Goroutine as u32;
             return Ok(());
@@ -242,7 +242,7 @@ fn find_goroutine(unwind: &mut UnwindState, stack: &impl StackMemory) {
     goroutine.read(*rule, frame, stack);
     let (rule, registers) = return_to_goroutine(*rule, frame, goroutine);
     unwind.registers = registers;
-    unwind.rule = rule;
+    set_rule(unwind, rule);
     unwind.pending = PendingSearch::Caller as u32;
 }
 
@@ -254,6 +254,25 @@ fn find_goroutine(unwind: &mut UnwindState, stack: &impl StackMemory) {
 fn next_flag(unwind: &UnwindState) -> u64 {
     // SAFETY: a field of a live map value.
     unsafe { read_volatile(&raw const unwind.next_flag) }
+}
+
+/// Notes the rule of the frame that was added last. Field by field: the compiler makes of a rule of zeros a call of `memset`, whose stack
+/// the verifier of 6.1 adds.
+#[inline(always)]
+fn set_rule(unwind: &mut UnwindState, rule: Rule) {
+    macro_rules! write {
+        ($field:ident) => {
+            // SAFETY: a field of a live map value that this CPU owns.
+            unsafe { write_volatile(&raw mut unwind.rule.$field, rule.$field) }
+        };
+    }
+    write!(cfa);
+    write!(frame_pointer);
+    write!(return_address);
+    write!(rbx);
+    write!(frame_pointer_offset);
+    write!(return_address_offset);
+    write!(cfa_offset);
 }
 
 /// The rule of the frame that was added last.
