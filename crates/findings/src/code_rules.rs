@@ -8,7 +8,7 @@ pub(crate) const FRAMEWORKS: &[&str] =
 pub(crate) const JAVA_FRAMEWORKS: &[&str] =
     &["java.*", "* java.*", "jdk.*", "* jdk.*", "sun.*", "* sun.*", "Ljava/*", "Ljdk/*", "Lsun/*"];
 
-/// Code of virtual machines that has names of methods or stands for methods without names, as perf maps spell it.
+/// Code of virtual machines beside that of methods: stubs, adapters and interpreters, as perf maps spell it.
 pub(crate) const STUBS: &[&str] = &[
     "Interpreter",
     "StubRoutines*",

@@ -314,7 +314,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a process has a socket that listens. The workers of a server have that of their parent.
+    /// Whether a process has a socket that listens. The workers of a server share the socket of their parent.
     fn serves(&self, pid: u32, sockets: &Sockets) -> bool {
         let folder = PathBuf::from(format!("{pid}/fd"));
         let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);
