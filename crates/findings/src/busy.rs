@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_profile::{FindingFacts, FrameId, FrameKind, Sample, Sampling, ThreadState, Whole, sum};
+use profiler_profile::{
+    FindingFacts, FrameId, FrameKind, Profile, Sample, Sampling, StackId, ThreadState, Whole, sum,
+};
 
 use crate::{
     WaitCause,
@@ -68,20 +70,21 @@ impl<'a> BusyThread<'a> {
         if value < MIN_SAMPLES || percent(busy_ns, profile.header().duration_ns) < MIN_BUSY_PERCENT {
             return None;
         }
-        let share_of = |is_counted: &dyn Fn(&Sample) -> bool| {
-            let counted = of_thread.iter().filter(|sample| is_counted(sample));
-            percent(sum::of(counted.map(|sample| sample.value)), value)
+        let callbacks = callbacks(samples, &of_thread);
+        let share_of = |is_counted: &dyn Fn(&Callback<'_>) -> bool| {
+            let counted = callbacks.iter().filter(|callback| is_counted(callback));
+            percent(sum::of(counted.map(|callback| callback.value)), value)
         };
-        if share_of(&|sample| computes_in_loop(samples, sample)) < MIN_COMPUTE_PERCENT {
+        if share_of(&|callback| computes(profile, callback)) < MIN_COMPUTE_PERCENT {
             return None;
         }
         let name = profile.string(profile.thread(of_thread.first()?.thread).comm);
-        let (function, share) = match deepest_function(samples, &of_thread, value) {
+        let (function, share) = match deepest_function(profile, &callbacks, value) {
             Some((function, share)) => (Some(function), share),
             None => {
-                let is_managed =
-                    |sample: &Sample| below_loop(samples, sample).any(|id| is_managed(profile.frame(*id)));
-                (None, share_of(&is_managed))
+                let has_managed_frame =
+                    |callback: &Callback<'_>| callback.frames.iter().any(|id| is_managed(profile.frame(*id)));
+                (None, share_of(&has_managed_frame))
             }
         };
         let is_most = share >= MIN_FUNCTION_PERCENT;
@@ -98,41 +101,56 @@ impl<'a> BusyThread<'a> {
     }
 }
 
-/// The frames of a callback of an event loop, leaf first; none where no loop is in the stack.
-fn below_loop<'a>(samples: &ThreadGroup<'a>, sample: &Sample) -> impl Iterator<Item = &'a FrameId> {
-    let profile = samples.profile;
-    let own = own_frames(profile, profile.stack(sample.stack));
-    let is_loop = |id: &FrameId| matches_any(EVENT_LOOPS, function(profile, profile.frame(*id)));
-    own[..own.iter().position(is_loop).unwrap_or_default()].iter()
+/// A stack of a thread below its event loop.
+struct Callback<'a> {
+    /// Leaf first, without the loop; empty where no loop is in the stack.
+    frames: &'a [FrameId],
+    /// The value of the thread's samples with this stack.
+    value: u64,
 }
 
-/// Whether a callback of an event loop executes its own code. The frames of interrupts are in no system call.
-fn computes_in_loop(samples: &ThreadGroup<'_>, sample: &Sample) -> bool {
-    let mut frames = below_loop(samples, sample).map(|id| samples.profile.frame(*id)).peekable();
-    let is_system_call = |name: &str| name.starts_with("entry_SYSCALL") || name.starts_with("el0_svc");
-    frames.peek().is_some()
-        && !frames.any(|frame| {
-            frame.kind == FrameKind::Kernel && is_system_call(samples.profile.string(frame.name))
-        })
+/// The callbacks of a thread, one for each of its stacks: a busy thread has many samples of few stacks.
+fn callbacks<'a>(samples: &ThreadGroup<'a>, of_thread: &[&Sample]) -> Vec<Callback<'a>> {
+    let mut values = BTreeMap::<StackId, u64>::new();
+    for sample in of_thread {
+        sum::add(values.entry(sample.stack).or_default(), sample.value);
+    }
+    let callback = |(stack, value)| Callback { frames: below_loop(samples.profile, stack), value };
+    values.into_iter().map(callback).collect()
+}
+
+/// The frames of a callback of an event loop, leaf first; empty where no loop is in the stack.
+fn below_loop(profile: &Profile, stack: StackId) -> &[FrameId] {
+    let own = own_frames(profile, profile.stack(stack));
+    let is_loop = |id: &FrameId| matches_any(EVENT_LOOPS, function(profile, profile.frame(*id)));
+    &own[..own.iter().position(is_loop).unwrap_or_default()]
+}
+
+/// Whether a callback executes its own code. The frames of interrupts are in no system call.
+fn computes(profile: &Profile, callback: &Callback<'_>) -> bool {
+    let is_system_call = |id: &FrameId| {
+        let frame = profile.frame(*id);
+        let name = profile.string(frame.name);
+        frame.kind == FrameKind::Kernel && (name.starts_with("entry_SYSCALL") || name.starts_with("el0_svc"))
+    };
+    !callback.frames.is_empty() && !callback.frames.iter().any(is_system_call)
 }
 
 /// The function of the application nearest to the leaf that is in most samples, and its share.
 fn deepest_function<'a>(
-    samples: &ThreadGroup<'a>,
-    of_thread: &[&Sample],
+    profile: &'a Profile,
+    callbacks: &[Callback<'_>],
     value: u64,
 ) -> Option<(&'a str, f64)> {
-    let profile = samples.profile;
     // By function: the value, and the sum of the distances to the leaf.
     let mut functions = BTreeMap::<&str, (u64, u64)>::new();
-    for sample in of_thread {
-        let names =
-            below_loop(samples, sample).filter_map(|id| application_name(profile, profile.frame(*id)));
+    for callback in callbacks {
+        let names = callback.frames.iter().filter_map(|id| application_name(profile, profile.frame(*id)));
         let mut seen = BTreeSet::new();
         for (distance, name) in names.enumerate().filter(|(_, name)| seen.insert(*name)) {
             let (of_function, distances) = functions.entry(name).or_default();
-            sum::add(of_function, sample.value);
-            sum::add(distances, sample.value.saturating_mul(distance as u64));
+            sum::add(of_function, callback.value);
+            sum::add(distances, callback.value.saturating_mul(distance as u64));
         }
     }
     let is_frequent = |of_function: u64| percent(of_function, value) >= MIN_FUNCTION_PERCENT;

@@ -6,8 +6,7 @@ use crate::{
     cpu_rules::CpuRule,
     facts,
     found::Found,
-    marks::{Marks, StackSet},
-    pattern::matches_any,
+    marks::{CpuMarks, Marks, StackSet},
     text::{CpuCause, CpuProblem, Problem},
     thread_group::{ThreadGroup, heaviest, percent},
 };
@@ -32,8 +31,7 @@ pub(crate) fn findings<'a>(samples: &ThreadGroup<'a>) -> Vec<Found<'a>> {
     if total < MIN_SAMPLES {
         return Vec::new();
     }
-    let rules = samples.marks.cpu.iter();
-    rules.filter_map(|(rule, stacks)| find(rule, stacks, samples, &on_cpu, total)).collect()
+    samples.marks.cpu.iter().filter_map(|marks| find(marks, samples, &on_cpu, total)).collect()
 }
 
 /// The samples on a CPU: those of the event of CPU samples, or those in this state where the profile has no such event.
@@ -46,18 +44,13 @@ fn on_cpu<'a>(samples: &ThreadGroup<'a>) -> Vec<&'a Sample> {
 }
 
 fn find<'a>(
-    rule: &'static CpuRule,
-    stacks: &StackSet,
+    marks: &CpuMarks,
     samples: &ThreadGroup<'a>,
     on_cpu: &[&Sample],
     total: u64,
 ) -> Option<Found<'a>> {
-    let profile = samples.profile;
-    let is_match = |sample: &&Sample| {
-        let thread = profile.string(profile.thread(sample.thread).comm);
-        stacks.contains(sample) || matches_any(rule.threads, thread)
-    };
-    let matching: Vec<_> = on_cpu.iter().copied().filter(is_match).collect();
+    let (profile, rule) = (samples.profile, marks.rule);
+    let matching: Vec<_> = on_cpu.iter().copied().filter(|sample| marks.contains(sample)).collect();
     let value = sum::of(matching.iter().map(|sample| sample.value));
     let share = percent(value, total);
     if share < rule.min_percent || cpus(samples, value).is_some_and(|cpus| cpus < MIN_CPUS) {

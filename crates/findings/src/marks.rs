@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{Frame, ProcessId, Profile, Sample, Sampling, Stack, ThreadState, sum};
+use profiler_profile::{Frame, ProcessId, Profile, Sample, Sampling, Stack, Thread, ThreadState, sum};
 
 use crate::{
     Partners, WaitCause, Waits,
@@ -36,6 +36,33 @@ impl StackSet {
 
     fn with_function(profile: &Profile, functions: &[&str]) -> Self {
         Self::with_frame(profile, |frame| matches_any(functions, function(profile, frame)))
+    }
+}
+
+/// The stacks and threads that match a rule on CPU time.
+pub(crate) struct CpuMarks {
+    pub(crate) rule: &'static CpuRule,
+    stacks: StackSet,
+    /// By the index of a thread, whether its name matches.
+    threads: Vec<bool>,
+}
+
+impl CpuMarks {
+    fn of(profile: &Profile, rule: &'static CpuRule) -> Self {
+        let matching = StackSet::with_frame(profile, |frame| {
+            matches_any(rule.functions, function(profile, frame))
+                || matches_any(rule.modules, profile.module_name(frame.module))
+        });
+        let excepted = StackSet::with_function(profile, rule.except);
+        let pairs = matching.0.into_iter().zip(excepted.0);
+        let stacks = StackSet(pairs.map(|(is_match, is_excepted)| is_match && !is_excepted).collect());
+        let is_match = |thread: &Thread| matches_any(rule.threads, profile.string(thread.comm));
+        Self { rule, stacks, threads: profile.threads().map(is_match).collect() }
+    }
+
+    /// Whether the stack or the thread of a sample matches.
+    pub(crate) fn contains(&self, sample: &Sample) -> bool {
+        self.stacks.contains(sample) || self.threads.get(sample.thread.index()).copied().unwrap_or_default()
     }
 }
 
@@ -82,8 +109,8 @@ pub(crate) struct Marks {
     pub(crate) collection_requests: StackSet,
     /// Stacks of threads that compile dynamic methods.
     pub(crate) dynamic_methods: StackSet,
-    /// The stacks of each rule on CPU time.
-    pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
+    /// What matches each rule on CPU time.
+    pub(crate) cpu: Vec<CpuMarks>,
     /// What the events of runtimes say.
     pub(crate) event_causes: EventCauses,
     /// What threads wait for beyond their processes.
@@ -117,7 +144,7 @@ impl Marks {
             finalizer_waits: StackSet::with_function(profile, FINALIZER_WAITS),
             collection_requests: StackSet::with_function(profile, COLLECTION_REQUESTS),
             dynamic_methods: StackSet::with_function(profile, DYNAMIC_METHODS),
-            cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            cpu: CPU_RULES.iter().map(|rule| CpuMarks::of(profile, rule)).collect(),
             event_causes: EventCauses::of(profile),
             partners: partners.clone(),
             cpu_demand: cpu_demand(profile),
@@ -150,14 +177,4 @@ fn at_queues(profile: &Profile, waits: &Waits, end: QueueEnd) -> StackSet {
     let is_there = |(stack, cause)| is_wait(cause) && queue_end(profile, stack) == Some(end);
     // Profiles without waits have no causes.
     StackSet(profile.stacks().zip(waits.causes()).map(is_there).collect())
-}
-
-fn stacks_of_rule(profile: &Profile, rule: &CpuRule) -> StackSet {
-    let matching = StackSet::with_frame(profile, |frame| {
-        matches_any(rule.functions, function(profile, frame))
-            || matches_any(rule.modules, profile.module_name(frame.module))
-    });
-    let excepted = StackSet::with_function(profile, rule.except);
-    let pairs = matching.0.into_iter().zip(excepted.0);
-    StackSet(pairs.map(|(is_match, is_excepted)| is_match && !is_excepted).collect())
 }
