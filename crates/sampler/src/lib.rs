@@ -349,8 +349,8 @@ pub trait SampleSource: Send {
         Ok(())
     }
 
-    /// Stops sampling. Pending records can still be read.
-    fn stop(&mut self) -> Result<()>;
+    /// Stops sampling, and returns its end, `CLOCK_MONOTONIC` nanoseconds. Pending records can still be read.
+    fn stop(&mut self) -> Result<u64>;
 
     /// Whether no further records will come.
     fn is_exhausted(&self) -> bool;

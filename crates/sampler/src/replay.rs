@@ -41,8 +41,8 @@ impl SampleSource for ReplaySource {
         Ok(self.batches.pop_front().unwrap_or_default())
     }
 
-    fn stop(&mut self) -> Result<()> {
-        Ok(())
+    fn stop(&mut self) -> Result<u64> {
+        Ok(self.capture.ended_ns)
     }
 
     fn is_exhausted(&self) -> bool {

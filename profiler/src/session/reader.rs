@@ -67,9 +67,7 @@ impl Reader {
                 Err(TryRecvError::Empty) => None,
             };
             let is_last = request.as_ref().is_some_and(|request| request.is_last);
-            if is_last {
-                self.source.stop()?;
-            }
+            let stopped_ns = if is_last { Some(self.source.stop()?) } else { None };
             let mut counts_before = None;
             if let Some(request) = request.as_ref().filter(|request| request.parts.has_profile()) {
                 self.source.end_interval();
@@ -78,7 +76,7 @@ impl Reader {
                 }
                 counts_before = Some(self.source.counts()?);
             }
-            let ended_ns = monotonic_ns();
+            let ended_ns = stopped_ns.unwrap_or_else(monotonic_ns);
             let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
             self.read_batch(&mut queue, wait)?;
             if self.source.is_exhausted() {
@@ -148,10 +146,10 @@ mod tests {
             let _ = self.interval_ends.send(());
         }
 
-        fn stop(&mut self) -> Result<()> {
+        fn stop(&mut self) -> Result<u64> {
             self.stopped = true;
             let _ = self.stops.send(());
-            Ok(())
+            Ok(0)
         }
 
         fn is_exhausted(&self) -> bool {

@@ -365,6 +365,9 @@ impl SampleSource for EbpfSource {
         if self.stopped {
             // Passes can be seconds apart, and the last one counts the periods since the one before.
             self.run_passes(&mut batch)?;
+            if self.plan.events.has_unbounded_rate() {
+                bpf_link::wait_for_closed();
+            }
         } else {
             self.wait(wait, &mut batch)?;
         }
@@ -409,12 +412,9 @@ impl SampleSource for EbpfSource {
         Ok(())
     }
 
-    fn stop(&mut self) -> Result<()> {
+    fn stop(&mut self) -> Result<u64> {
         self.stopped = true;
         self.programs.events().iter_mut().for_each(|event| event.stop());
-        if self.plan.events.has_unbounded_rate() {
-            bpf_link::wait_for_closed();
-        }
         for cpu in &self.cpus {
             let mut events = cpu.events.iter();
             let stopped = cpu.timers.stop().and_then(|()| events.try_for_each(|(_, event)| event.stop()));
@@ -426,7 +426,7 @@ impl SampleSource for EbpfSource {
                 )
             })?;
         }
-        Ok(())
+        Ok(monotonic_ns())
     }
 
     fn is_exhausted(&self) -> bool {

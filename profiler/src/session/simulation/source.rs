@@ -173,9 +173,9 @@ impl SampleSource for SimulatedSource {
         Ok(batch)
     }
 
-    fn stop(&mut self) -> Result<()> {
+    fn stop(&mut self) -> Result<u64> {
         self.stopped = true;
-        Ok(())
+        Ok(monotonic_ns())
     }
 
     fn is_exhausted(&self) -> bool {
