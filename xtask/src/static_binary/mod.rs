@@ -44,12 +44,15 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     Ok(folder.join(target).join(profile).join("profiler"))
 }
 
-/// Flags for static linking, and for panic messages without paths of the build machine.
-fn compiler_flags() -> [String; 4] {
+/// Flags for static linking with packed relocations (`DT_RELR`: a bit for most words, where `Elf64_Rela` has 24 bytes), and for panic
+/// messages without paths of the build machine.
+fn compiler_flags() -> [String; 6] {
     let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     [
         "-C".to_owned(),
         "target-feature=+crt-static".to_owned(),
+        "-C".to_owned(),
+        "link-arg=-Wl,-z,pack-relative-relocs".to_owned(),
         remap(project::root(), "."),
         remap(&shell::cargo_home(), "cargo"),
     ]
