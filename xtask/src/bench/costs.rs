@@ -111,7 +111,7 @@ fn budgets(report: &mut Report, all: &Measurements) {
     budget(report, "us in the kernel a sample by frame pointers", by_frame_pointers, limit);
     for (what, here, limit) in [
         ("ns a frame by unwind tables, 40 frames", frame_nanoseconds(&all.forty_frames), 150.0),
-        ("us of CPU for one more sample of a known stack, 999 Hz", all.known_stack_microseconds, 20.0),
+        ("us of CPU for one more sample of a known stack, 9,999 Hz", all.known_stack_microseconds, 20.0),
         ("static binary, MB", all.binary_bytes as f64 / 1e6, 14.0),
     ] {
         report.at_most(what, here, limit);
