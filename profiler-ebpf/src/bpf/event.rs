@@ -198,7 +198,7 @@ fn take<const UNWINDS: bool>(
     counts: &mut EventCounts,
 ) {
     let (scratch, record) = (&mut memory.scratch, &mut memory.record);
-    let kernel_stack = kernel_stack(context, occurrence, scratch);
+    let kernel_stack = kernel_stack::<UNWINDS>(context, occurrence, scratch);
     let user_stack = user_stack::<UNWINDS>(context, occurrence, scratch);
     if let (Ok(kernel_stack), Ok(user_stack)) = (kernel_stack, user_stack) {
         record.sample = scratch.sample;
@@ -219,7 +219,7 @@ fn take<const UNWINDS: bool>(
 }
 
 #[inline(always)]
-fn kernel_stack(
+fn kernel_stack<const UNWINDS: bool>(
     context: *mut c_void,
     occurrence: Occurrence<'_>,
     scratch: &mut Scratch,
@@ -227,7 +227,7 @@ fn kernel_stack(
     if get!(kernel_stacks) == 0 || occurrence.is_in_user_mode() {
         return Ok(0);
     }
-    stack_capture::capture(context, scratch, Side::Kernel)
+    stack_capture::capture::<UNWINDS>(context, scratch, Side::Kernel)
 }
 
 /// The user stack. `UNWINDS`: the kernel has `bpf_loop`, for the unwinder; before Linux 5.13 it refuses a program that refers to a
@@ -249,5 +249,5 @@ fn user_stack<const UNWINDS: bool>(
             return unwinder::finish(scratch);
         }
     }
-    stack_capture::capture(context, scratch, Side::User)
+    stack_capture::capture::<UNWINDS>(context, scratch, Side::User)
 }

@@ -204,7 +204,7 @@ fn user_stack<const UNWINDS: bool>(
     now_ns: u64,
 ) -> Result<u64, Counter> {
     if !UNWINDS {
-        return stack_capture::capture(context, scratch, Side::User);
+        return stack_capture::capture::<UNWINDS>(context, scratch, Side::User);
     }
     scratch.sample.pid = ids.pid;
     scratch.sample.tid = ids.tid;
@@ -215,7 +215,7 @@ fn user_stack<const UNWINDS: bool>(
     if unwinder::is_captured(scratch) {
         unwinder::finish(scratch)
     } else {
-        stack_capture::capture(context, scratch, Side::User)
+        stack_capture::capture::<UNWINDS>(context, scratch, Side::User)
     }
 }
 
@@ -238,7 +238,7 @@ fn end_wait<const UNWINDS: bool>(task: *mut task_struct, now_ns: u64) {
         // Without, the record has the user stack alone.
         let began_ns = clock::now_ns();
         off_cpu.record.thread.kernel_stack =
-            stack_capture::capture_of_task(task, &mut off_cpu.scratch).unwrap_or(0);
+            stack_capture::capture_of_task::<UNWINDS>(task, &mut off_cpu.scratch).unwrap_or(0);
         end_stack(&mut off_cpu.scratch, began_ns);
     }
     send_record(off_cpu);
@@ -328,7 +328,7 @@ fn capture_waker<const UNWINDS: bool>(context: *mut c_void, waker: &mut Waker, n
     waker.tid = ids.tid;
     set_current_comm(&mut waker.comm);
     if get!(kernel_stacks) != 0 {
-        waker.kernel_stack = stack_capture::capture(context, scratch, Side::Kernel).unwrap_or(0);
+        waker.kernel_stack = stack_capture::capture::<UNWINDS>(context, scratch, Side::Kernel).unwrap_or(0);
     }
     // SAFETY: the helper has no arguments and cannot fail.
     let task = unsafe { helpers::bpf_get_current_task() };

@@ -10,7 +10,7 @@ use core::{
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
 use profiler_common::{
-    Counter, MAX_FRAMES, StackId,
+    Counter, StackId,
     off_cpu::{OffCpuThread, StackAtSwitch},
 };
 use profiler_ebpf::unwind_step::Registers;
@@ -27,9 +27,6 @@ use super::{
 };
 
 const PAGE_BYTES: u64 = 4096;
-
-/// As many steps as the unwinder needs for the deepest stack.
-const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 
 /// What the callback for a frame needs.
 #[repr(C)]
@@ -101,7 +98,12 @@ pub(crate) fn unwind(
         let mut state = CopiedStackState { scratch, copy };
         // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
         unsafe {
-            helpers::bpf_loop(MAX_STEPS, unwind_left_frame as *mut c_void, (&raw mut state).cast(), 0);
+            helpers::bpf_loop(
+                unwinder::MAX_STEPS,
+                unwind_left_frame as *mut c_void,
+                (&raw mut state).cast(),
+                0,
+            );
         }
     }
     scratch.vma_search.mm = 0;

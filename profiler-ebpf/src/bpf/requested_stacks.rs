@@ -37,7 +37,7 @@ pub(crate) fn request(
 ) -> Result<(), Counter> {
     let wall = wall_scratch().ok_or(Counter::WallLostAwake)?;
     let now_ns = now_ns();
-    let kernel = waiting_stacks::capture_kernel_stack(task, found, &mut wall.pass.scratch, now_ns)?;
+    let kernel = waiting_stacks::capture_kernel_stack::<false>(task, found, &mut wall.pass.scratch, now_ns)?;
     let thread = &mut wall.record.thread;
     fill_thread(thread, task, found, pass, run_queue_ns);
     thread.time_ns = now_ns;

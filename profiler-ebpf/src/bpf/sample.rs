@@ -3,9 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{EbpfContext, helpers::generated as helpers, programs::PerfEventContext};
-use profiler_common::{
-    COMM_BYTES, Counter, FRAMES_PER_TAIL_CALL, MAX_FRAMES, RecordKind, SampleRecord, StackId,
-};
+use profiler_common::{COMM_BYTES, Counter, FRAMES_PER_TAIL_CALL, RecordKind, SampleRecord, StackId};
 use profiler_ebpf::next_query;
 
 use super::{
@@ -29,22 +27,19 @@ use super::{
 /// The counter of the loss when the sample is lost, as for all functions here.
 #[inline(always)]
 pub(crate) fn try_sample_fp(context: &PerfEventContext) -> Result<(), Counter> {
-    let Some(scratch) = try_begin(context)? else { return Ok(()) };
-    let user_stack = capture_user_stack(context, scratch);
+    let Some(scratch) = try_begin::<false>(context)? else { return Ok(()) };
+    let user_stack = capture_user_stack::<false>(context, scratch);
     finish(scratch, user_stack)
 }
-
-/// The most steps of the unwinder: each frame has one, and another one where its mapping is searched among the VMAs.
-const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 
 /// Takes a sample whose user stack the unwinder captures in one `bpf_loop`.
 #[inline(always)]
 pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter> {
-    let Some(scratch) = try_begin(context)? else { return Ok(()) };
+    let Some(scratch) = try_begin::<true>(context)? else { return Ok(()) };
     if unwinder::begin(context, scratch) {
         unwind_in_loop(scratch);
     }
-    let user_stack = finish_user_stack(context, scratch);
+    let user_stack = finish_user_stack::<true>(context, scratch);
     finish(scratch, user_stack)
 }
 
@@ -54,7 +49,7 @@ pub(crate) fn unwind_in_loop(scratch: &mut Scratch) {
     let mut state: *mut Scratch = scratch;
     // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
     unsafe {
-        helpers::bpf_loop(MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
+        helpers::bpf_loop(unwinder::MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
     }
 }
 
@@ -85,12 +80,12 @@ extern "C" fn unwind_frame_without_scan(state: *mut *mut Scratch) -> i64 {
 /// [`try_unwind_tailcall`] for the frames.
 #[inline(always)]
 pub(crate) fn try_sample_tailcall(context: &PerfEventContext) -> Result<(), Counter> {
-    let Some(scratch) = try_begin(context)? else { return Ok(()) };
+    let Some(scratch) = try_begin::<false>(context)? else { return Ok(()) };
     if unwinder::begin(context, scratch) {
         // SAFETY: the program has no destructors to skip.
         unsafe { TAIL_CALLS.tail_call(context, 0) };
     }
-    let user_stack = finish_user_stack(context, scratch);
+    let user_stack = finish_user_stack::<false>(context, scratch);
     finish(scratch, user_stack)
 }
 
@@ -111,17 +106,20 @@ pub(crate) fn try_unwind_tailcall(context: &PerfEventContext) -> Result<(), Coun
         // SAFETY: the program has no destructors to skip.
         unsafe { TAIL_CALLS.tail_call(context, 0) };
     }
-    let user_stack = finish_user_stack(context, scratch);
+    let user_stack = finish_user_stack::<false>(context, scratch);
     finish(scratch, user_stack)
 }
 
 /// Ends the unwinder's stack.
 #[inline(always)]
-fn finish_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Result<StackId, Counter> {
+fn finish_user_stack<const LOOPS: bool>(
+    context: &PerfEventContext,
+    scratch: &mut Scratch,
+) -> Result<StackId, Counter> {
     if unwinder::is_captured(scratch) {
         unwinder::finish(scratch)
     } else {
-        capture_user_stack(context, scratch)
+        capture_user_stack::<LOOPS>(context, scratch)
     }
 }
 
@@ -135,7 +133,7 @@ fn scratch() -> Option<&'static mut Scratch> {
 
 /// Filters the tick, and fills in the sample except for its user stack. `None` where the task is no target.
 #[inline(always)]
-fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>, Counter> {
+fn try_begin<const LOOPS: bool>(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>, Counter> {
     count(Counter::Ticks);
     let ids = current_task_ids();
     if matches!(ids, Some(TaskIds { tid: 0, .. })) {
@@ -161,7 +159,7 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     scratch.sample.weight = weight;
     // `bpf_get_stack` would clear its buffer to find no stack.
     let kernel_stack = if get!(kernel_stacks) != 0 && !interrupted_user_mode(context) {
-        stack_capture::capture(context.as_ptr(), scratch, Side::Kernel)
+        stack_capture::capture::<LOOPS>(context.as_ptr(), scratch, Side::Kernel)
     } else {
         Ok(0)
     };
@@ -192,8 +190,14 @@ pub(crate) fn fill_sample(sample: &mut SampleRecord, ids: TaskIds, time_ns: u64)
 }
 
 #[inline(always)]
-fn capture_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Result<StackId, Counter> {
-    if get!(user_stacks) != 0 { stack_capture::capture(context.as_ptr(), scratch, Side::User) } else { Ok(0) }
+fn capture_user_stack<const LOOPS: bool>(
+    context: &PerfEventContext,
+    scratch: &mut Scratch,
+) -> Result<StackId, Counter> {
+    if get!(user_stacks) == 0 {
+        return Ok(0);
+    }
+    stack_capture::capture::<LOOPS>(context.as_ptr(), scratch, Side::User)
 }
 
 /// Sends the sample.

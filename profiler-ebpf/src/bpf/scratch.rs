@@ -23,6 +23,8 @@ pub(crate) struct Scratch {
     pub(crate) code: CodeScan,
     pub(crate) vma_search: VmaSearchState,
     pub(crate) return_probes: ReturnProbeState,
+    /// The hash of the blocks so far of a stack that `bpf_get_stack` captured.
+    pub(crate) captured_hash: u64,
     pub(crate) governor: Governor,
     pub(crate) sample: SampleRecord,
     /// Samples of this CPU until the fill of the ring buffer is read, see [`profiler_ebpf::next_query`].
@@ -122,6 +124,8 @@ pub(crate) struct CodeScan {
 pub(crate) struct VmaSearchState {
     /// The `mm_struct` that is searched; 0 for that of the running task.
     pub(crate) mm: u64,
+    /// The levels of the maple tree that the search has descended.
+    pub(crate) levels: u32,
     /// The node of the maple tree that was read last.
     pub(crate) node: [u64; MAPLE_NODE_WORDS],
     /// The entry in that node: a node of the next level, or a VMA.
@@ -148,6 +152,6 @@ pub(crate) struct StackRecord {
     pub(crate) frames: [u64; MAX_FRAMES + HASH_BLOCK],
 }
 
-/// Addresses that are hashed between two bounds checks: the verifier inspects its state once a block instead of once an
-/// address.
+/// Addresses that are hashed between two bounds checks, or in one call of the callback of `bpf_loop`: the verifier inspects its state once
+/// a block instead of once an address, and a call costs as much as some addresses. A power of two.
 pub(crate) const HASH_BLOCK: usize = 8;

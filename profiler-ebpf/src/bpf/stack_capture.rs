@@ -34,10 +34,16 @@ pub(crate) enum Side {
 
 /// Captures one stack by `bpf_get_stack` and returns its id; 0 where the task has no stack on that side.
 ///
+/// `LOOPS`: the kernel has `bpf_loop`.
+///
 /// # Errors
 /// The counter of the loss when the stack is new and does not fit into the ring buffer.
 #[inline(always)]
-pub(crate) fn capture(context: *mut c_void, scratch: &mut Scratch, side: Side) -> Result<StackId, Counter> {
+pub(crate) fn capture<const LOOPS: bool>(
+    context: *mut c_void,
+    scratch: &mut Scratch,
+    side: Side,
+) -> Result<StackId, Counter> {
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     let frames = (&raw mut scratch.stack.frames).cast();
     // SAFETY: the buffer has the size given, and the context is that of this program.
@@ -46,7 +52,7 @@ pub(crate) fn capture(context: *mut c_void, scratch: &mut Scratch, side: Side) -
         return Ok(0);
     }
     let frames = bytes as u32 / WORD_BYTES;
-    let id = hash_frames(scratch, frames);
+    let id = hash_frames::<LOOPS>(scratch, frames);
     send_if_new(scratch, id, stack_flags(frames, get!(perf_event_max_stack)), 0)
 }
 
@@ -55,7 +61,10 @@ pub(crate) fn capture(context: *mut c_void, scratch: &mut Scratch, side: Side) -
 /// # Errors
 /// As for [`capture`].
 #[inline(always)]
-pub(crate) fn capture_of_task(task: *mut task_struct, scratch: &mut Scratch) -> Result<StackId, Counter> {
+pub(crate) fn capture_of_task<const LOOPS: bool>(
+    task: *mut task_struct,
+    scratch: &mut Scratch,
+) -> Result<StackId, Counter> {
     let frames = (&raw mut scratch.stack.frames).cast();
     // SAFETY: the buffer has the size given, and the verifier knows that it is a task.
     let bytes = unsafe { helpers::bpf_get_task_stack(task, frames, capture_bytes(), 0) };
@@ -63,7 +72,7 @@ pub(crate) fn capture_of_task(task: *mut task_struct, scratch: &mut Scratch) -> 
         return Ok(0);
     }
     let frames = bytes as u32 / WORD_BYTES;
-    let id = hash_frames(scratch, frames);
+    let id = hash_frames::<LOOPS>(scratch, frames);
     send_if_new(scratch, id, stack_flags(frames, get!(perf_event_max_stack)), 0)
 }
 
@@ -102,7 +111,7 @@ fn capture_bytes() -> u32 {
 
 /// Hashes the captured addresses, and stores their number in the header.
 #[inline(always)]
-fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
+fn hash_frames<const LOOPS: bool>(scratch: &mut Scratch, frames: u32) -> StackId {
     let frames = if frames > MAX_FRAMES as u32 { MAX_FRAMES as u32 } else { frames };
     scratch.stack.header.frames = frames as u16;
     let addresses = (&raw mut scratch.stack.frames).cast::<u64>();
@@ -113,20 +122,50 @@ fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
         // SAFETY: as above.
         unsafe { write_volatile(padding, 0) };
     }
-    let seed = get!(hash_seed);
-    let mut hash = seed;
+    scratch.captured_hash = get!(hash_seed);
+    if LOOPS {
+        let blocks = frames.div_ceil(HASH_BLOCK as u32);
+        let mut state: *mut Scratch = scratch;
+        // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
+        unsafe { helpers::bpf_loop(blocks, hash_block as *mut c_void, (&raw mut state).cast(), 0) };
+        // SAFETY: as above.
+        let scratch = unsafe { &mut *state };
+        return hash_finish(scratch.captured_hash, u64::from(scratch.stack.header.frames));
+    }
     let limit = get!(perf_event_max_stack) as usize;
     // Bound: the depth limit of `bpf_get_stack`, which the verifier knows, and MAX_FRAMES.
     for start in (0..MAX_FRAMES).step_by(HASH_BLOCK) {
         if start >= limit || start >= frames as usize {
             break;
         }
-        for index in start..start + HASH_BLOCK {
-            // SAFETY: `index` is below the length of the array.
-            hash = hash_step(seed, hash, unsafe { *addresses.add(index) });
-        }
+        add_block(scratch, start);
     }
-    hash_finish(hash, u64::from(frames))
+    hash_finish(scratch.captured_hash, u64::from(frames))
+}
+
+/// The callback of `bpf_loop`: hashes the next block of the captured addresses. A mangled name would depend on where the crate is built.
+///
+/// VERIFIER: a loop of the program was verified once for each block of each captured stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn hash_block(block: u64, state: *mut *mut Scratch) -> i64 {
+    // SAFETY: the loop was given the address of a pointer to this CPU's scratch.
+    let scratch = unsafe { &mut **state };
+    add_block(scratch, block as usize % (MAX_FRAMES / HASH_BLOCK) * HASH_BLOCK);
+    0
+}
+
+/// Adds the block of captured addresses that begins at an index to the hash.
+#[inline(always)]
+fn add_block(scratch: &mut Scratch, start: usize) {
+    let seed = get!(hash_seed);
+    let addresses = (&raw const scratch.stack.frames).cast::<u64>();
+    let mut hash = scratch.captured_hash;
+    for index in start..start + HASH_BLOCK {
+        // SAFETY: the index is below the length of the array, which has a block of padding.
+        hash = hash_step(seed, hash, unsafe { *addresses.add(index) });
+    }
+    scratch.captured_hash = hash;
 }
 
 /// Completes the header; returns the bytes of the record up to the last address.

@@ -32,6 +32,10 @@ use super::{
     vma_search,
 };
 
+/// The most steps for a stack: each frame has one, one more where Go's runtime switched stacks, and one for each level of the tree where
+/// its mapping is searched among the VMAs.
+pub(crate) const MAX_STEPS: u32 = (2 + vma_search::MAX_LEVELS) * MAX_FRAMES as u32;
+
 /// Begins a stack with the frame of the user registers. Returns false when the user registers are not available, or when no
 /// mapping contains the instruction pointer and the kernel has no VMA search: then `bpf_get_stack` captures the stack.
 #[inline(always)]
@@ -86,7 +90,7 @@ pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
         scratch.unwind.mapping = mapping;
         push_frame(scratch, 0);
     } else if vma_search::is_possible() {
-        scratch.unwind.pending = PendingSearch::Mapping as u32;
+        search_mapping(scratch);
     } else {
         debug_log!("pid {}: {:x} is in no known mapping: bpf_get_stack", pid, address);
         stale_mappings::report_rate_limited(pid, scratch.sample.time_ns);
@@ -137,7 +141,7 @@ pub(crate) fn unwind_frame<const SCANS_CODE: bool>(scratch: &mut Scratch, stack:
     }
     // VERIFIER: the search is a step of its own. In the middle of another it would be verified once for each way there.
     let result = if scratch.unwind.pending == PendingSearch::Mapping as u32 {
-        try_find_vma(scratch)
+        search_mapping_step(scratch)
     } else {
         try_add_caller::<SCANS_CODE>(scratch, stack)
     };
@@ -222,7 +226,7 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
         match mappings.find(unwind.process, address) {
             Some(mapping) => unwind.mapping = mapping,
             None if vma_search::is_possible() => {
-                unwind.pending = PendingSearch::Mapping as u32;
+                search_mapping(scratch);
                 return Ok(());
             }
             None => return end_unmapped(scratch),
@@ -370,16 +374,33 @@ fn is_in_root(process: ProcessEntry, address: u64) -> bool {
     mapping.is_some_and(|mapping| rule_for(&mapping, address).cfa == CfaRule::Root as u8)
 }
 
-/// Searches the mapping of the current registers among the VMAs, and adds their frame.
+/// Notes that the mapping of the current registers has to be searched among the VMAs.
 #[inline(always)]
-fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
-    scratch.unwind.pending = PendingSearch::None as u32;
+fn search_mapping(scratch: &mut Scratch) {
+    scratch.unwind.pending = PendingSearch::Mapping as u32;
+    vma_search::begin(&mut scratch.vma_search);
+}
+
+/// One step of the search for the mapping of the current registers among the VMAs. The last one adds their frame.
+#[inline(always)]
+fn search_mapping_step(scratch: &mut Scratch) -> Result<(), StackEndReason> {
     let unwind = &scratch.unwind;
     let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
+    match vma_search::descend(&mut scratch.vma_search, address) {
+        Some(false) => Ok(()),
+        Some(true) => add_frame_of_vma(scratch, address),
+        None => end_unmapped(scratch),
+    }
+}
+
+/// Adds the frame of the current registers, whose address is in the VMA that was found.
+#[inline(always)]
+fn add_frame_of_vma(scratch: &mut Scratch, address: u64) -> Result<(), StackEndReason> {
     let (pid, now_ns) = (scratch.sample.pid, scratch.sample.time_ns);
-    let Some(found) = vma_search::find(&mut scratch.vma_search, address, now_ns) else {
+    let Some(found) = vma_search::mapping_of(&mut scratch.vma_search, address, now_ns) else {
         return end_unmapped(scratch);
     };
+    scratch.unwind.pending = PendingSearch::None as u32;
     debug_log!("  {:x} is in the VMA from {:x} on", address, found.mapping.start);
     scratch.unwind.mapping = found.mapping;
     if found.has_table {

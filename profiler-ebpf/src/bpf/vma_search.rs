@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Levels of the tree: a process with 65,530 VMAs (`vm.max_map_count`) has six.
-const MAX_LEVELS: u32 = 8;
+pub(crate) const MAX_LEVELS: u32 = 8;
 
 /// `VM_EXEC` of `include/linux/mm.h`.
 const VM_EXEC: u64 = 4;
@@ -38,13 +38,35 @@ pub(crate) fn is_possible() -> bool {
     get!(vma_search.is_possible) != 0
 }
 
-/// The executable mapping that contains an address.
+/// Begins a search at the root of the tree.
 #[inline(always)]
-pub(crate) fn find(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Option<Found> {
-    if !is_possible() {
+pub(crate) fn begin(state: &mut VmaSearchState) {
+    state.levels = 0;
+}
+
+/// Descends one level of the tree towards an address. `Some(true)` once the entry is a VMA, unless the tree changed meanwhile.
+///
+/// VERIFIER: a step of the unwinder for each level. A loop over the levels was verified once for each of them.
+#[inline(always)]
+pub(crate) fn descend(state: &mut VmaSearchState, address: u64) -> Option<bool> {
+    if state.levels == 0 {
+        let mm = if state.mm == 0 { current_mm()? } else { state.mm };
+        state.entry = read(mm, get!(vma_search.mm_root))?;
+    }
+    if state.levels >= MAX_LEVELS {
         return None;
     }
-    let vma = find_vma(state, address)?;
+    state.levels += 1;
+    let node = EncodedNode(state.entry);
+    read_node(state, node.address())?;
+    state.entry = *state.node.get(node.slot_of(&state.node, address))?;
+    Some(!node.is_internal())
+}
+
+/// The executable mapping that contains an address: that of the VMA to which the search has descended.
+#[inline(always)]
+pub(crate) fn mapping_of(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Option<Found> {
+    let vma = state.entry;
     let start: u64 = read(vma, get!(vma_search.vma_start))?;
     let end: u64 = read(vma, get!(vma_search.vma_end))?;
     let flags: u64 = read(vma, get!(vma_search.vma_flags))?;
@@ -61,23 +83,6 @@ pub(crate) fn find(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Opt
         mapping.pages = table.pages;
     }
     Some(Found { mapping, has_table })
-}
-
-/// Walks down the tree. The result is the address of a VMA, unless the tree changed meanwhile.
-#[inline(always)]
-fn find_vma(state: &mut VmaSearchState, address: u64) -> Option<u64> {
-    let mm = if state.mm == 0 { current_mm()? } else { state.mm };
-    state.entry = read(mm, get!(vma_search.mm_root))?;
-    // Bound: see its definition.
-    for _ in 0..MAX_LEVELS {
-        let node = EncodedNode(state.entry);
-        read_node(state, node.address())?;
-        state.entry = *state.node.get(node.slot_of(&state.node, address))?;
-        if !node.is_internal() {
-            return Some(state.entry);
-        }
-    }
-    None
 }
 
 #[inline(always)]

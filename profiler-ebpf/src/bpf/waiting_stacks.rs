@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
 use profiler_common::{
-    Counter, MAX_FRAMES, OVERHEAD_SHARE_BITS, StackId, requested_stack::StackPart, unwind::StackEndReason,
+    Counter, OVERHEAD_SHARE_BITS, StackId, requested_stack::StackPart, unwind::StackEndReason,
 };
 
 use super::{
@@ -45,7 +45,7 @@ pub(crate) fn capture(
     pass: &mut PassScratch,
     now_ns: u64,
 ) -> Result<WaitingStacks, Counter> {
-    let kernel = capture_kernel_stack(task, found, &mut pass.scratch, now_ns)?;
+    let kernel = capture_kernel_stack::<true>(task, found, &mut pass.scratch, now_ns)?;
     let user = if get!(user_stacks) != 0 { unwind(task, pass)? } else { 0 };
     // A thread that ran meanwhile changed its stack while it was read.
     if !found.still_waits() {
@@ -55,12 +55,13 @@ pub(crate) fn capture(
     Ok(WaitingStacks { kernel, user, is_cut })
 }
 
-/// Begins the stacks of a task, and captures that of the kernel; 0 where kernel stacks are not wanted.
+/// Begins the stacks of a task, and captures that of the kernel; 0 where kernel stacks are not wanted. `LOOPS`: the program may call
+/// `bpf_loop`.
 ///
 /// # Errors
 /// The counter of the loss.
 #[inline(always)]
-pub(crate) fn capture_kernel_stack(
+pub(crate) fn capture_kernel_stack<const LOOPS: bool>(
     task: *mut task_struct,
     found: &WaitingTask,
     scratch: &mut Scratch,
@@ -72,7 +73,7 @@ pub(crate) fn capture_kernel_stack(
     if get!(kernel_stacks) == 0 {
         return Ok(0);
     }
-    stack_capture::capture_of_task(task, scratch).map_err(|_| Counter::WallLostRingBuffer)
+    stack_capture::capture_of_task::<LOOPS>(task, scratch).map_err(|_| Counter::WallLostRingBuffer)
 }
 
 /// The most parts of a stack that are copied.
@@ -84,9 +85,6 @@ struct PartsOfStack {
     pass: *mut PassScratch,
     task: *mut task_struct,
 }
-
-/// As many steps as the unwinder needs for the deepest stack.
-const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 
 /// Unwinds the user stack and returns its id; 0 if the task has no user stack.
 #[inline(always)]
@@ -128,7 +126,14 @@ extern "C" fn unwind_part(index: u64, parts: *mut PartsOfStack) -> i64 {
     pass.scratch.unwind.end_reason = UnwindState::RUNNING;
     let mut state: *mut PassScratch = pass;
     // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
-    unsafe { helpers::bpf_loop(MAX_STEPS, unwind_waiting_frame as *mut c_void, (&raw mut state).cast(), 0) };
+    unsafe {
+        helpers::bpf_loop(
+            unwinder::MAX_STEPS,
+            unwind_waiting_frame as *mut c_void,
+            (&raw mut state).cast(),
+            0,
+        )
+    };
     // SAFETY: as above.
     let pass = unsafe { &mut *state };
     i64::from(pass.part.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason))

@@ -1,4 +1,4 @@
-//! Strips DWARF from the BPF object, and lists the size of each program in instructions.
+//! Strips DWARF and BTF from the BPF object, and lists the size of each program in instructions.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,17 @@ use object::{
 /// The kernel's unit of program size.
 const INSTRUCTION_BYTES: u64 = 8;
 
-/// Removes DWARF, which only served the linker to make BTF, and keeps all that a loader reads.
+/// The sections of debug information, with their relocations.
+///
+/// The loader gives the kernel a BTF type for all functions, and reads neither DWARF nor the compiler's BTF, which names every source file
+/// and would be more than half of the object.
+const DEBUG_SECTIONS: [&[u8]; 4] = [b".debug_", b".rel.debug_", b".BTF", b".rel.BTF"];
+
+/// Removes debug information, and keeps all that a loader reads.
 pub(super) fn strip_debug_info(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object)?;
     for section in &mut builder.sections {
-        let name = section.name.as_slice();
-        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+        section.delete = DEBUG_SECTIONS.iter().any(|prefix| section.name.starts_with(prefix));
     }
     builder.delete_orphans();
     // LLVM lets section and symbol names share one table; the builder writes two.
