@@ -30,7 +30,7 @@ pub(super) struct FileTables {
     as_of_ns: u64,
     /// The call frame information of JIT code, in ascending order.
     jit_functions: Arc<[JitFunctionFrames]>,
-    /// [`JitCallFrames::as_of_ns`]; `None` if there is none.
+    /// [`JitCallFrames::as_of_ns`]; `None` without such information.
     jit_code_as_of_ns: Option<u64>,
     /// Their tables, by the mapping.
     jit_tables: HashMap<Range<RuntimeAddress>, CachedTable>,

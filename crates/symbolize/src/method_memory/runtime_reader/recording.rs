@@ -130,7 +130,7 @@ impl<'a> MemoryRecording<'a> {
     /// Reads the header of a recording.
     ///
     /// # Errors
-    /// [`ParseError`] when it is none.
+    /// [`ParseError`] when the bytes are not a recording.
     pub(super) fn parse(recording: &'a [u8]) -> Result<Self, ParseError> {
         let mut records = ByteCursor::new(recording, 0);
         if records.array()? != *MAGIC {
