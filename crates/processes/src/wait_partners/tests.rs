@@ -232,14 +232,26 @@ fn a_thread_that_waits_for_a_datagram_waits_for_the_process_with_the_other_addre
     assert_eq!((partner.role, partner.pid), (PartnerRole::Service, Some(std::process::id())));
 }
 
+/// A program that starts `sleep` and waits for its end.
+const STARTS_SLEEP: &str = "my $child = fork // die; exec('sleep', '600') unless $child; waitpid($child, 0)";
+
+/// The parent is a process of its own: other tests start children of this one.
 #[test]
 fn a_thread_that_waits_for_a_child_process_has_it_as_partner() {
-    let mut child = sleeper();
-    let id = child.id();
-    let end = || {
-        let pid = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let mut parent = Command::new("perl").args(["-e", STARTS_SLEEP]).process_group(0).spawn().unwrap();
+    let (proc, began, threads) = (ProcFs::live(), Instant::now(), [(parent.id(), parent.id())]);
+    let partner = loop {
+        match &proc.wait_partners(&threads).unwrap_or_default()[..] {
+            // Until it executes `sleep`, the child has the name of its parent.
+            [partner] if partner.name == "sleep" => break partner.clone(),
+            others => assert!(began.elapsed() < Duration::from_secs(60), "{others:?}"),
+        }
     };
-    let partner = partner_in(|| assert!(!child.wait().unwrap().success()), end);
-    assert_eq!((partner.role, partner.name, partner.pid), (PartnerRole::Child, "sleep".to_owned(), Some(id)));
+    let children = format!("{0}/task/{0}/children", parent.id());
+    let children = proc.entries().read(Path::new(&children), MAX_SHORT_BYTES).unwrap();
+    let group = rustix::process::Pid::from_child(&parent);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    parent.wait().unwrap();
+    let only = String::from_utf8_lossy(&children).trim().parse().ok();
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Child, only));
 }
