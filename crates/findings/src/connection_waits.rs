@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{PollReading, ProcessId, Profile, Sample, StackId, ThreadId};
 
-/// The fewest readings of a thread in a stack. In an interpreter, a wait within a request can have the same stack: each further reading
-/// makes it less likely that none was one of those.
-const MIN_READINGS: usize = 2;
+/// The least time between the first and the last of the readings that show nothing but waits for new connections, nanoseconds. In an
+/// interpreter, a wait within a request can have the same stack: the longer the time, the less likely it is that all of it is in a request
+/// or that no reading falls into one.
+const MIN_TIME_NS: u64 = 1_000_000_000;
 
 /// The thread of a process, whatever its names are.
 type ThreadKey = (ProcessId, u32);
@@ -18,7 +19,9 @@ pub(crate) struct ConnectionWaits {
 }
 
 impl ConnectionWaits {
-    /// The stacks in which threads waited for new connections in all readings.
+    /// The stacks in which threads waited for new connections in all readings. An interpreter has several for one loop: it changes the
+    /// address of a call when it specializes the code of the loop. One reading in each is enough if the thread waits for new connections
+    /// in all of its readings.
     pub(crate) fn of(profile: &Profile) -> Self {
         let key = |thread: ThreadId| -> ThreadKey {
             let thread = profile.thread(thread);
@@ -64,23 +67,31 @@ impl ReadThread<'_> {
         };
         self.samples.sort_by_key(|sample| times(sample).0);
         let mut later = self.samples.iter().peekable();
-        let (mut about, mut read) = (Vec::new(), BTreeMap::<StackId, Vec<bool>>::new());
+        let waits_throughout = await_throughout(&self.readings);
+        let (mut about, mut read) = (Vec::new(), BTreeMap::<StackId, Vec<&PollReading>>::new());
         for reading in self.readings {
             while let Some(sample) = later.next_if(|sample| times(sample).0 <= reading.time_ns) {
                 about.push(*sample);
             }
             about.retain(|sample| reading.time_ns <= times(sample).1);
             if let Some(stack) = only_stack(&about) {
-                read.entry(stack).or_default().push(reading.awaits_connections);
+                read.entry(stack).or_default().push(reading);
             }
         }
-        read.retain(|_, awaits| awaits.len() >= MIN_READINGS && awaits.iter().all(|awaits| *awaits));
+        read.retain(|_, readings| waits_throughout || await_throughout(readings));
         let of_stacks = self.samples.iter().filter(|sample| read.contains_key(&sample.stack));
         of_stacks.map(|sample| (sample.thread, sample.stack)).collect()
     }
 }
 
-/// The stack of all of these samples; `None` if they have several, or if there are none.
+/// Whether all of these readings, which are in time order, show a wait for new connections, for long enough.
+fn await_throughout(readings: &[&PollReading]) -> bool {
+    let times = readings.first().zip(readings.last());
+    times.is_some_and(|(first, last)| last.time_ns.saturating_sub(first.time_ns) >= MIN_TIME_NS)
+        && readings.iter().all(|reading| reading.awaits_connections)
+}
+
+/// The stack of all of these samples; `None` if they have several, also `None` without samples.
 fn only_stack(samples: &[&Sample]) -> Option<StackId> {
     let stack = samples.first()?.stack;
     samples.iter().all(|sample| sample.stack == stack).then_some(stack)

@@ -64,6 +64,8 @@ mod states;
 pub mod sum;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_profile;
+#[cfg(test)]
+mod tests;
 mod unsymbolized;
 
 pub use builder::{MAX_ATTRIBUTES, ProfileBuilder};

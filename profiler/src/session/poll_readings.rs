@@ -1,5 +1,8 @@
 //! Reads whether the main threads of processes wait for new connections in poll(2) or select(2), which their frames do not show.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, monotonic_ns};
@@ -7,11 +10,11 @@ use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, mono
 use super::poll::Poll;
 
 /// The time of a reading on a busy machine is mostly that of other programs.
-const READINGS: Poll = Poll::new(1_000_000_000, 2);
+const READINGS: Poll = Poll::new(250_000_000, 2);
 
 /// The time after which no further process is read in a reading. One takes 30 us of CPU time. The next reading begins with those that are
-/// left.
-const MAX_TIME: Duration = Duration::from_millis(20);
+/// left: all readings together take 20 ms of a second at most.
+const MAX_TIME: Duration = Duration::from_millis(5);
 
 /// What the main thread of a process waited for at a time.
 pub(super) struct MainThreadPoll {
@@ -21,7 +24,7 @@ pub(super) struct MainThreadPoll {
     pub(super) awaits_connections: bool,
 }
 
-/// The readings of all processes, once a second.
+/// The readings of all processes, four times a second.
 pub(super) struct PollReader {
     due: Poll,
     known: KnownListeners,

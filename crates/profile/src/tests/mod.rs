@@ -1,0 +1,3 @@
+//! Tests of profiles.
+
+mod readings;
