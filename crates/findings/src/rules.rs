@@ -64,6 +64,11 @@ const RUST_RUNTIME: &[&str] = &[
     "<parking_lot*",
 ];
 
+/// A function that starts a command and waits for its end.
+const fn command(frames: &'static [&'static str]) -> Rule {
+    Rule { leaves: &[Process, Descriptors], inner: Some(RUST_RUNTIME), ..rule(ChildProcess, frames) }
+}
+
 /// The global interpreter lock of Python: Python/ceval_gil.h.
 const GIL: Rule = rule(Lock, &["take_gil"]);
 
@@ -325,6 +330,14 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["erts_schedule"], &["erts_*", "ethr_event_*"]),
     event_loop(&["tpool::thread_pool_generic::get_task*"], &["tpool::thread_pool_generic::wait_for_tasks*"]),
     event_loop(&["ap_queue_pop_something"], &[]),
+    // Commands of the thread itself: sysdeps/posix/system.c and libio/iopopen.c of the GNU C library, library/std/src/process.rs.
+    command(&["system"]),
+    command(&["do_system"]),
+    command(&["__libc_system"]),
+    command(&["pclose"]),
+    command(&["_IO_*proc_close*"]),
+    command(&["*std::process::Command*::status"]),
+    command(&["*std::process::Command*::output"]),
     // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
     rule(Idle, &["wait_for", "reader_loop"]),
     rule(Idle, &["wait_for", "parse_and_execute"]),

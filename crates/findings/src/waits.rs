@@ -224,6 +224,9 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
         (None, None) => (WaitCause::Other, WaitCause::Other),
     };
     StackWait {
+        (_, Some((index, primitive))) if own.is_unnamed_command(index, primitive) => {
+            (WaitCause::ChildProcess, WaitCause::ChildProcess)
+        }
         at_work,
         rule: rule.map(|rule| rule.frames[0]),
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
@@ -329,6 +332,21 @@ impl<'a> OwnFrames<'a> {
     }
 
     /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.
+    /// Whether a function of libc without a name waits for a child process, which its caller started by it: `system` and `pclose` jump to
+    /// such functions in a library without symbols. The frames of libc and of the kernel end at an index.
+    fn is_unnamed_command(&self, end: usize, primitive: &Primitive) -> bool {
+        let waits = |id: &FrameId| {
+            let is_wait = |found: &Primitive| found.cause == WaitCause::ChildProcess;
+            self.frame(*id).kind != FrameKind::Kernel
+                && self.rules.primitives[id.index()].is_some_and(is_wait)
+        };
+        let of_libc = &self.ids[..end];
+        primitive.cause == WaitCause::ChildProcess
+            && of_libc.iter().rposition(waits).is_some_and(|outermost| {
+                of_libc[outermost + 1..].iter().any(|id| is_unsymbolized(self.frame(*id)))
+            })
+    }
+
     fn has_frame_of_rule(&self) -> bool {
         self.ids.iter().any(|id| !self.rules.rules[id.index()].is_empty())
     }

@@ -200,6 +200,40 @@ fn a_shell_that_waits_for_a_command_is_idle() {
     assert_eq!(cause(&server), WaitCause::ChildProcess);
 }
 
+/// A command of the thread itself is a part of its work, in a function of whatever name.
+#[test]
+fn a_thread_that_waits_for_its_own_command_is_not_idle() {
+    let wait = "__waitpid@libc.so.6;__GI___wait4@libc.so.6;kernel_wait4_[k];do_wait_[k]";
+    for command in [
+        "do_system@libc.so.6",
+        "system@ld-musl-x86_64.so.1",
+        "__new_pclose@libc.so.6;_IO_new_fclose@libc.so.6;_IO_new_proc_close@libc.so.6",
+        // Without symbols, and in a program that contains libc.
+        "[libc.so.6+0x4c0f2]@libc.so.6",
+        "do_system",
+        "std::process::Command::status;<std::sys::process::unix::common::process_inner::Process>::wait",
+    ] {
+        for loop_of_thread in [format!("{MAIN};run_jobs"), format!("{THREAD};worker")] {
+            let folded = format!("{loop_of_thread};{command};{wait}");
+            assert_eq!(cause(&folded), WaitCause::ChildProcess, "{folded}");
+        }
+    }
+    let supervisor = format!("{MAIN};run_jobs;wait3@libc.so.6;{wait}");
+    assert_eq!(cause(&supervisor), WaitCause::Idle);
+    // A function of libc without a symbol through which each call passes that waits: glibc 2.41.
+    let cancellable = format!("{MAIN};run_jobs;__wait4@libc.so.6;[libc.so.6+0x9e2e3]@libc.so.6;do_wait_[k]");
+    assert_eq!(cause(&cancellable), WaitCause::Idle);
+}
+
+/// Output of a command: both of its pipes at a time, or the only one.
+#[test]
+fn a_thread_that_reads_the_output_of_its_own_command_is_not_idle() {
+    for read in ["poll@libc.so.6;do_sys_poll_[k]", "read@libc.so.6;anon_pipe_read_[k]"] {
+        let folded = format!("{MAIN};run_jobs;std::process::Command::output;<std::sys::pipe>::read2;{read}");
+        assert_ne!(cause(&folded), WaitCause::Idle, "{folded}");
+    }
+}
+
 /// Names tell a worker from a request under load, too.
 #[test]
 fn a_worker_of_python_with_names_is_idle() {

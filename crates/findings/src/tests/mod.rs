@@ -26,7 +26,7 @@ mod waiting;
 use profiler_addresses::ElfAddress;
 use profiler_profile::{
     Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, ProcessId, Profile,
-    ProfileBuilder, Sample, StackEnd, StackId, SymbolSource, Symbolization, ThreadState,
+    ProfileBuilder, Reason, Sample, StackEnd, StackId, SymbolSource, Symbolization, ThreadState,
 };
 
 use crate::analyze;
@@ -117,7 +117,8 @@ impl Threads {
 }
 
 /// A stack of folded frames, root first. A name with `!` is a method, one behind `jit ` JIT code without an assembly, a name with
-/// `@` has its module after it, one before `_[k]` is of the kernel. `--` and a name with `~` are labels.
+/// `@` has its module after it, one before `_[k]` is of the kernel, `[shop+0x1]` an address without a symbol. `--` and a name with `~` are
+/// labels.
 fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
     let frames = folded.split(';').rev().map(|text| frame(builder, text)).collect();
     builder.stack(frames, StackEnd::Root)
@@ -137,8 +138,11 @@ fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
         },
     };
     let module = (kind == FrameKind::Native).then(|| builder.module(module, &[]));
+    let symbolization = match name.starts_with('[') && name.contains("+0x") {
+        true => Symbolization::Address(Reason::NoSymbols),
+        false => Symbolization::Symbol(SymbolSource::SymbolTable),
+    };
     let name = builder.string(name);
-    let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
     builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
 }
 
