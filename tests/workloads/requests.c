@@ -24,7 +24,6 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "lifetime.h"
@@ -172,13 +171,12 @@ static void begin_name_server(void) {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
-    char path[] = P_tmpdir "/resolv.XXXXXX";
-    if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+    /* Another file system in place of the files of the machine, which the look-up of a name does not need. */
+    if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", "/etc", "tmpfs", 0, NULL) != 0)
         stop();
-    int file = mkstemp(path), server = socket(AF_INET, SOCK_DGRAM, 0);
-    if (dprintf(file, "nameserver 127.0.0.1\n") < 0 || fchmod(file, 0644) != 0)
-        stop();
-    if (mount(path, "/etc/resolv.conf", NULL, MS_BIND, NULL) != 0 || unlink(path) != 0)
+    int file = open("/etc/resolv.conf", O_WRONLY | O_CREAT, 0644), server = socket(AF_INET, SOCK_DGRAM, 0);
+    if (dprintf(file, "nameserver 127.0.0.1\n") < 0 || close(file) != 0)
         stop();
     if (ioctl(server, SIOCSIFFLAGS, &loopback) != 0)
         stop();
