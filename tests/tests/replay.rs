@@ -81,7 +81,8 @@ fn a_replay_of_forking_processes_has_the_same_profile_as_its_session() {
     let capture = folder.path().join("capture");
     let program = workload_path("forkstorm");
     let mut record = profiler(&["-F", "999", "--children", "-o", "-", "--capture"]);
-    record.arg(&capture).arg("--").arg(program).arg("1");
+    // It ends by the work that it does: 100 children, of five milliseconds of CPU time each.
+    record.arg(&capture).arg("--").arg(program).args(["600", "100"]);
     let recorded = run_command(&mut record);
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     let folded = recorded.stdout.lines().filter(|line| line.contains(';') || line.starts_with("exe"));

@@ -1,5 +1,7 @@
 /* Many short-lived processes: main forks children one after the other. Each executes this program as `forkstorm
- * child` and burns about five milliseconds (main > child > burn_in_child). Prints "children N" at the end. */
+ * child` and burns about five milliseconds (main > child > burn_in_child). It ends after argv[1] seconds, and after argv[2] children if
+ * that is given. Prints "children N" at the end. */
+#include <limits.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -30,9 +32,9 @@ int main(int argc, char **argv) {
         child();
         return 0;
     }
-    int children = 0;
+    int children = 0, most = argc > 2 ? atoi(argv[2]) : INT_MAX;
     ready(argc, argv);
-    for (; goes_on(); children++)
+    for (; goes_on() && children < most; children++)
         if (start_child(argv[0]) != 0)
             return 1;
     printf("children %d\n", children);
