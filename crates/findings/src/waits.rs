@@ -12,7 +12,7 @@ use crate::{
     pattern::{matches, matches_any},
     primitives::{FUTEX, Leaf, PRIMITIVES, Primitive, Strength},
     rest::{Rest, resting_threads},
-    rules::{HIDDEN_WAITS, RULES, Rule, SERVICE_THREADS},
+    rules::{GIL_RULES, HIDDEN_WAITS, RULES, Rule, SERVICE_THREADS},
     top_level::{is_main_loop, is_work},
 };
 
@@ -50,6 +50,9 @@ struct StackWait {
     in_disk: WaitCause,
     /// Whether the thread left its CPU to others.
     yields: bool,
+    /// Whether the thread waits for the interpreter lock: it wakes every few milliseconds to ask for it, and once it has the lock, it
+    /// waits for a CPU in the same frames.
+    is_for_interpreter_lock: bool,
     /// The first frame of the rule that gives the cause.
     rule: Option<&'static str>,
     /// Whether a service thread with this stack waits for work.
@@ -71,6 +74,7 @@ impl StackWait {
             at_work: cause,
             in_disk,
             yields: false,
+            is_for_interpreter_lock: false,
             rule: None,
             is_idle_in_service: false,
             sleeps_at_work: false,
@@ -184,6 +188,7 @@ impl Waits {
         let wait = self.stacks[sample.stack.index()];
         match (state, wait.cause) {
             (ThreadState::OnCpu, _) => None,
+            (ThreadState::Runnable, _) if wait.is_for_interpreter_lock => Some(WaitCause::Lock),
             (ThreadState::Runnable, _) if !wait.yields => Some(WaitCause::RunQueue),
             (ThreadState::Throttled, _) => Some(WaitCause::CpuQuota),
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
@@ -219,18 +224,20 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
     }
     let rule = own.rule(primitive.map(|(_, primitive)| primitive.leaf));
     let (cause, at_work) = match (rule, primitive) {
+        (_, Some((index, primitive))) if own.is_unnamed_command(index, primitive) => {
+            (WaitCause::ChildProcess, WaitCause::ChildProcess)
+        }
         (Some(rule), _) => (rule.cause, rule.cause),
         (None, Some((index, primitive))) => own.default_causes(index, primitive),
         (None, None) => (WaitCause::Other, WaitCause::Other),
     };
     StackWait {
-        (_, Some((index, primitive))) if own.is_unnamed_command(index, primitive) => {
-            (WaitCause::ChildProcess, WaitCause::ChildProcess)
-        }
         at_work,
         rule: rule.map(|rule| rule.frames[0]),
         sleeps_at_work: cause == WaitCause::Sleep && own.sleeps_at_work(),
         yields: primitive.is_some_and(|(_, primitive)| primitive.strength == Strength::Yields),
+        is_for_interpreter_lock: rule.is_some_and(|rule| GIL_RULES.contains(&rule.frames[0]))
+            && primitive.is_some_and(|(_, primitive)| primitive.leaf == Leaf::TimedSignal),
         is_idle_in_service: application_method(profile, stack).is_none(),
         is_for_others: primitive.is_some_and(|(_, primitive)| {
             primitive.leaf == Leaf::Descriptors || primitive.cause == WaitCause::Idle
@@ -325,13 +332,6 @@ impl<'a> OwnFrames<'a> {
         self.has_work(0) || self.is_in_callback(self.ids.len())
     }
 
-    /// Whether the thread waits in an interpreter or a virtual machine, for what methods without names say.
-    fn is_hidden(&self, profile: &Profile, stack: &Stack) -> bool {
-        let is_hidden = |id: &FrameId| matches_any(HIDDEN_WAITS, function(profile, self.frame(*id)));
-        self.ids.iter().any(is_hidden) && application_method(profile, stack).is_none()
-    }
-
-    /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.
     /// Whether a function of libc without a name waits for a child process, which its caller started by it: `system` and `pclose` jump to
     /// such functions in a library without symbols. The frames of libc and of the kernel end at an index.
     fn is_unnamed_command(&self, end: usize, primitive: &Primitive) -> bool {
@@ -347,6 +347,13 @@ impl<'a> OwnFrames<'a> {
             })
     }
 
+    /// Whether the thread waits in an interpreter or a virtual machine, for what methods without names say.
+    fn is_hidden(&self, profile: &Profile, stack: &Stack) -> bool {
+        let is_hidden = |id: &FrameId| matches_any(HIDDEN_WAITS, function(profile, self.frame(*id)));
+        self.ids.iter().any(is_hidden) && application_method(profile, stack).is_none()
+    }
+
+    /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.
     fn has_frame_of_rule(&self) -> bool {
         self.ids.iter().any(|id| !self.rules.rules[id.index()].is_empty())
     }

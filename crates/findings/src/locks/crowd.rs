@@ -2,7 +2,7 @@
 
 use profiler_profile::{Certainty, FindingFacts, Proof, Sample, Whole};
 
-use super::stuck::StuckThreads;
+use super::{interpreter::interpreter_lock, stuck::StuckThreads};
 use crate::{
     WaitCause,
     databases::GroupCommit,
@@ -21,14 +21,14 @@ const MIN_THREADS: u32 = 3;
 const MIN_QUEUE: f64 = 2.0;
 
 /// The least share of the time of threads with work that is spent at a lock. Less costs less than a fifth of throughput.
-const MIN_LOCK_PERCENT: f64 = 20.0;
+pub(super) const MIN_LOCK_PERCENT: f64 = 20.0;
 
 /// The least share of the time of threads with work that is spent before a full queue: more than all other work. Producers that
 /// wait for less than that are what a limit of a queue is for.
 const MIN_QUEUE_PERCENT: f64 = 50.0;
 
 /// Threads that wait for one thing.
-struct Crowd<'a> {
+pub(super) struct Crowd<'a> {
     /// The method of the application below which most of them wait, where it is known.
     method: Option<&'a str>,
     value: u64,
@@ -36,7 +36,7 @@ struct Crowd<'a> {
 }
 
 impl<'a> Crowd<'a> {
-    fn of(
+    pub(super) fn of(
         samples: &ThreadGroup<'a>,
         method: Option<&'a str>,
         is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool,
@@ -56,7 +56,12 @@ impl<'a> Crowd<'a> {
     }
 
     /// The finding on threads that are so many, for so much of their time.
-    fn finding(self, samples: &ThreadGroup<'a>, queue: Queue, min_percent: f64) -> Option<Found<'a>> {
+    pub(super) fn finding(
+        self,
+        samples: &ThreadGroup<'a>,
+        queue: Queue,
+        min_percent: f64,
+    ) -> Option<Found<'a>> {
         let is_large = self.facts.threads >= Some(MIN_THREADS)
             && self.facts.share.is_some_and(|share| share.percent >= min_percent)
             && self.facts.threads_at_a_time >= Some(MIN_QUEUE);
@@ -104,13 +109,6 @@ fn lock<'a>(
     let certainty = Certainty::Likely(Proof::LockOwner);
     let crowd = Crowd { facts: FindingFacts { certainty, ..crowd.facts }, ..crowd };
     crowd.finding(samples, Queue::Lock, MIN_LOCK_PERCENT)
-}
-
-/// The global interpreter lock of Python: the thread that has it computes.
-fn interpreter_lock<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
-    let is_waiting =
-        |sample: &Sample, cause| cause == Some(WaitCause::Lock) && samples.marks.gil.contains(sample);
-    Crowd::of(samples, None, is_waiting).finding(samples, Queue::Interpreter, MIN_LOCK_PERCENT)
 }
 
 fn memory_map<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {

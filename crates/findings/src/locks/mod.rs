@@ -2,6 +2,7 @@
 //! measurement, with the threads that can own the lock.
 
 mod crowd;
+mod interpreter;
 mod known_owners;
 mod owner;
 mod stuck;

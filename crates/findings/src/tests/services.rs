@@ -2,7 +2,7 @@
 
 use profiler_profile::{FindingKind, ThreadState};
 
-use super::{POOL_ROOT, Threads};
+use super::{HZ, POOL_ROOT, Threads};
 
 const WORK: &str = "main;compute";
 const MAIN: &str = "_start@postgres;__libc_start_main@libc.so.6;main";
@@ -192,6 +192,59 @@ fn the_interpreter_lock_of_python_has_its_name_and_its_remedy() {
     // A lock of the program.
     let lock = "start_thread@libc.so.6;[python3.11+0x1]@python3.11;PyThread_acquire_lock_timed@python3.11;sem_wait@libc.so.6";
     assert_eq!(Threads::wall().add_queue(5, lock).kinds(), []);
+}
+
+/// On a busy machine, a thread that asks for the lock, or that has got it, waits for a CPU.
+#[test]
+fn waits_for_a_cpu_before_the_interpreter_lock_count_as_waits_for_it() {
+    let gil = "start_thread@libc.so.6;_PyEval_EvalFrameDefault@python3.11;take_gil@python3.11;pthread_cond_timedwait@libc.so.6";
+    let computes = "start_thread@libc.so.6;_PyEval_EvalFrameDefault@python3.11";
+    let mut threads = Threads::wall();
+    for _ in 0..6 {
+        let parts = [
+            (0, 20, Some(ThreadState::Blocked), gil),
+            (2, 60, Some(ThreadState::Runnable), gil),
+            (8, 10, Some(ThreadState::Runnable), computes),
+            (9, 10, Some(ThreadState::OnCpu), computes),
+        ];
+        threads.add_thread("worker", &parts);
+    }
+    let findings = threads.findings();
+    let evidence = findings.iter().filter(|finding| finding.kind == FindingKind::LockConvoy);
+    let evidence: Vec<_> = evidence.map(|finding| finding.evidence.as_str()).collect();
+    let expected = "4.8 of 6 threads at a time wait for the global interpreter lock of Python (80 % of the time of threads with work)";
+    assert_eq!(evidence, [expected]);
+}
+
+/// Threads of Python, each with ticks asleep, at the interpreter lock, in the run queue and on a CPU.
+fn python_threads(threads: &mut Threads, count: u32, [asleep, waiting, runnable, running]: [u64; 4]) {
+    let eval = "start_thread@libc.so.6;_PyEval_EvalFrameDefault@python3.11";
+    let gil = format!("{eval};take_gil@python3.11;pthread_cond_timedwait@libc.so.6");
+    let sleep = format!("{eval};time_sleep@python3.11;clock_nanosleep@libc.so.6");
+    for _ in 0..count {
+        let parts = [
+            (0, asleep, Some(ThreadState::Blocked), &*sleep),
+            (asleep / HZ, waiting, Some(ThreadState::Blocked), &*gil),
+            ((asleep + waiting) / HZ, runnable, Some(ThreadState::Runnable), eval),
+            ((asleep + waiting + runnable) / HZ, running, Some(ThreadState::OnCpu), eval),
+        ];
+        threads.add_thread("worker", &parts.into_iter().filter(|part| part.1 > 0).collect::<Vec<_>>());
+    }
+}
+
+/// On a busy machine, the thread that has the lock waits for a CPU, and all others for the lock.
+#[test]
+fn the_interpreter_lock_is_contended_where_threads_would_compute_more_than_one_can() {
+    let has_finding = |groups: &[(u32, [u64; 4])]| {
+        let mut threads = Threads::wall();
+        groups.iter().for_each(|(count, ticks)| python_threads(&mut threads, *count, *ticks));
+        threads.kinds().contains(&FindingKind::LockConvoy)
+    };
+    assert!(!has_finding(&[(6, [40, 40, 18, 2])]), "they mostly sleep, and lack a CPU");
+    assert!(has_finding(&[(6, [0, 80, 18, 2])]), "they compute, and lack a CPU");
+    assert!(has_finding(&[(6, [0, 80, 18, 2]), (2, [90, 10, 0, 0])]), "beside threads that mostly sleep");
+    assert!(has_finding(&[(6, [40, 40, 2, 18])]), "they mostly sleep, and have a CPU");
+    assert!(has_finding(&[(5, [60, 40, 0, 0]), (1, [0, 0, 0, 100])]), "one computes and keeps the lock");
 }
 
 #[test]
