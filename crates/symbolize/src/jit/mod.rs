@@ -289,7 +289,7 @@ impl JitNames {
 
     /// Notes a sampled address, which may have to be looked up in the memory of the process.
     pub(crate) fn note(&mut self, address: RuntimeAddress) {
-        if self.needs_method_memory()
+        if self.reads_method_memory()
             && let Some(memory) = self.dotnet_memory()
         {
             memory.note(address.0);
@@ -301,11 +301,12 @@ impl JitNames {
         self.method_memory.as_mut().filter(|_| self.language == Some(LanguageRuntime::Dotnet))
     }
 
-    /// Whether names come from the memory of the process: also beside events that are requested late, which lack the names of code
-    /// that was freed before.
-    pub(crate) fn needs_method_memory(&self) -> bool {
-        self.event_requests == MethodEventRequests::WhereMemoryLacks
-            || !self.runtime.as_ref().is_some_and(RuntimeNames::reports_methods)
+    /// Whether methods are looked up in the memory of the process. Beside events as well: those that are requested late lack the names
+    /// of code that was freed before, and no event describes the frames of a method.
+    pub(crate) fn reads_method_memory(&self) -> bool {
+        let needs_names = self.event_requests == MethodEventRequests::WhereMemoryLacks
+            || !self.runtime.as_ref().is_some_and(RuntimeNames::reports_methods);
+        needs_names || self.method_memory.as_ref().is_some_and(MethodMemory::reads_frames)
     }
 
     /// Whether the runtime is to be asked for the events of its methods.

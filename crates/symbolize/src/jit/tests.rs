@@ -1,8 +1,9 @@
 //! Tests of finding, verifying and reading the files of one process.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::{fs::MetadataExt, net::UnixListener};
 
 use super::*;
+use crate::diagnostics::SIMULATED_SOCKET_NAME;
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -165,6 +166,37 @@ fn malformed_entries_are_counted() {
     fixture.poll(10);
     assert_eq!(fixture.names.malformed_entries(), 3);
     assert_eq!(fixture.name(0x1000, 5), Err(Reason::NoJitEntry));
+}
+
+/// No event describes the frames of a method.
+#[test]
+fn memory_is_read_beside_events_where_it_describes_frames() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = UnixListener::bind(directory.path().join(SIMULATED_SOCKET_NAME)).unwrap();
+    let root = || RootDirectory::open(directory.path()).unwrap();
+    let process = JitProcess {
+        namespace_pid: 1,
+        uid: rustix::process::geteuid().as_raw(),
+        started_unix_ns: 0,
+        environ: &[],
+    };
+    for reads_frames in [true, false] {
+        let runtime = RuntimeNames::new(RuntimeProcess::simulated(root()), MemoryBudget::default());
+        let mut names =
+            JitNames::with_runtime(&process, Some(Arc::new(root())), Some(runtime), Arc::default());
+        names.language = Some(LanguageRuntime::Dotnet);
+        names.method_memory = Some(MethodMemory::new(1, reads_frames));
+        names.note(RuntimeAddress(0x1000));
+        let is_noted = |names: &JitNames| names.method_memory.as_ref().is_some_and(MethodMemory::has_noted);
+        assert!(is_noted(&names), "the runtime has reported nothing yet");
+        names.method_memory = Some(MethodMemory::new(1, reads_frames));
+        tenant_limits::start_listeners(&mut [&mut names]);
+        assert!(names.runtime.as_ref().is_some_and(RuntimeNames::reports_methods));
+        names.note(RuntimeAddress(0x1000));
+        assert_eq!(is_noted(&names), reads_frames);
+    }
+    // This resets the connections, so that no listener waits for a reply.
+    drop(socket);
 }
 
 #[test]

@@ -180,6 +180,11 @@ impl MethodMemory {
         }
     }
 
+    /// Whether what describes the frames of methods is read.
+    pub(crate) fn reads_frames(&self) -> bool {
+        self.reads_frames
+    }
+
     /// Forgets the noted addresses: the runtime reports its methods, or cannot be read.
     fn discard_noted(&mut self) {
         self.noted.clear();

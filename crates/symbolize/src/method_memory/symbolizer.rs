@@ -28,7 +28,7 @@ impl Symbolizer {
         memory.lack().filter(is_of_all).or((!is_usable).then_some(EventSessionCause::NotDescribed))
     }
 
-    /// Looks up the noted addresses of the processes whose names come from memory, until the deadline.
+    /// Looks up the noted addresses of the processes whose memory is read, until the deadline.
     pub(crate) fn read_method_memory(
         &mut self,
         processes: &ProcessTable,
@@ -50,7 +50,7 @@ impl Symbolizer {
         loop {
             self.read_noted(processes, max_bytes, deadline, now_ns);
             let has_noted = |names: &JitNames| {
-                names.needs_method_memory()
+                names.reads_method_memory()
                     && names.method_memory.as_ref().is_some_and(MethodMemory::has_noted)
             };
             if Instant::now() >= deadline || !self.jit.values().any(has_noted) {
@@ -73,9 +73,9 @@ impl Symbolizer {
         }
         let mut awaited: Vec<(&Process, &mut JitNames)> = Vec::new();
         for (key, names) in &mut self.jit {
-            let needs_memory = names.needs_method_memory();
+            let reads_memory = names.reads_method_memory();
             let Some(memory) = &mut names.method_memory else { continue };
-            if !needs_memory {
+            if !reads_memory {
                 memory.discard_noted();
                 continue;
             }
