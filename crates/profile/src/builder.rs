@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, KubernetesNames,
-    Ledger, LockOwner, Module, ModuleId, OmittedEvents, PollReading, Process, ProcessId, Profile, Reason,
-    RuntimeEvent, Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId,
-    UnsymbolizedFrames, sum,
+    Ledger, LockOwner, ManagedThread, Module, ModuleId, OmittedEvents, PollReading, Process, ProcessId,
+    Profile, Reason, RuntimeEvent, Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization,
+    Thread, ThreadId, UnsymbolizedFrames, sum,
 };
 
 /// The attributes of a process. A recording may state any number.
@@ -169,6 +169,11 @@ impl ProfileBuilder {
     /// Adds an observation of a lock.
     pub fn add_lock_owner(&mut self, lock: LockOwner) {
         self.profile.lock_owners.push(lock);
+    }
+
+    /// Adds a reading of a managed thread that owned a lock.
+    pub fn add_managed_thread(&mut self, thread: ManagedThread) {
+        self.profile.managed_threads.push(thread);
     }
 
     /// Adds what a thread waited for in poll(2) or select(2).

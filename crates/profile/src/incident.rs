@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, fmt};
 
-use crate::{Header, LockOwner, OmittedEvents, PollReading, Profile, ProfileCopy, RuntimeEvent, Sample};
+use crate::{
+    Header, LockOwner, ManagedThread, OmittedEvents, PollReading, Profile, ProfileCopy, RuntimeEvent, Sample,
+};
 
 /// A condition of a recorder that became true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,9 @@ impl Profile {
         }
         for lock in self.lock_owners.iter().filter(|lock| lock.time_ns >= since_ns) {
             copy.lock_owner(&LockOwner { time_ns: lock.time_ns - since_ns, ..*lock });
+        }
+        for thread in self.managed_threads.iter().filter(|thread| thread.time_ns >= since_ns) {
+            copy.managed_thread(&ManagedThread { time_ns: thread.time_ns - since_ns, ..*thread });
         }
         for reading in self.poll_readings.iter().filter(|reading| reading.time_ns >= since_ns) {
             copy.poll_reading(&PollReading { time_ns: reading.time_ns - since_ns, ..*reading });

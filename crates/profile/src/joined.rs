@@ -3,8 +3,8 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use crate::{
-    Header, Ledger, LockOwner, OmittedEvents, PollReading, ProcessId, Profile, ProfileBuilder, ProfileCopy,
-    RuntimeEvent, StringId,
+    Header, Ledger, LockOwner, ManagedThread, OmittedEvents, PollReading, ProcessId, Profile, ProfileBuilder,
+    ProfileCopy, RuntimeEvent, StringId,
 };
 
 impl Profile {
@@ -69,6 +69,10 @@ impl Joiner {
         for lock in interval.lock_owners() {
             let time_ns = lock.time_ns.saturating_add(offset_ns);
             copy.lock_owner(&LockOwner { time_ns, ..*lock });
+        }
+        for thread in interval.managed_threads() {
+            let time_ns = thread.time_ns.saturating_add(offset_ns);
+            copy.managed_thread(&ManagedThread { time_ns, ..*thread });
         }
         for reading in interval.poll_readings() {
             let time_ns = reading.time_ns.saturating_add(offset_ns);

@@ -3,9 +3,9 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, Module,
-    ModuleId, OmittedEvents, PollReading, ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId,
-    ThreadState, omitted_events::TotalsTable, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, LockOwner, ManagedThread,
+    Module, ModuleId, OmittedEvents, PollReading, ProcessId, RuntimeEvent, Stack, StackId, StringId,
+    ThreadId, ThreadState, omitted_events::TotalsTable, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -111,6 +111,7 @@ pub struct Profile {
     pub(crate) omitted_events: Vec<OmittedEvents>,
     pub(crate) event_totals: TotalsTable,
     pub(crate) lock_owners: Vec<LockOwner>,
+    pub(crate) managed_threads: Vec<ManagedThread>,
     pub(crate) poll_readings: Vec<PollReading>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,
@@ -145,6 +146,12 @@ impl Profile {
     #[must_use]
     pub fn lock_owners(&self) -> &[LockOwner] {
         &self.lock_owners
+    }
+
+    /// The managed threads that owned such locks, ordered by time.
+    #[must_use]
+    pub fn managed_threads(&self) -> &[ManagedThread] {
+        &self.managed_threads
     }
 
     /// What the main threads of processes waited for in poll(2) and select(2), ordered by time.
@@ -315,6 +322,7 @@ impl Profile {
         self.runtime_events.sort_by_key(|event| event.time_ns);
         self.omitted_events.sort_by_key(|omitted| omitted.time_ns);
         self.lock_owners.sort_by_key(|lock| lock.time_ns);
+        self.managed_threads.sort_by_key(|thread| thread.time_ns);
         self.poll_readings.sort_by_key(|reading| reading.time_ns);
     }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::{
     Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, LockOwner,
-    Module, ModuleId, OmittedEvents, PollReading, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample,
-    SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
+    ManagedThread, Module, ModuleId, OmittedEvents, PollReading, ProcessId, Profile, ProfileBuilder,
+    RuntimeEvent, Sample, SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
 /// A profile under construction that copies entries of another one as samples need them.
@@ -120,12 +120,13 @@ impl<'a> ProfileCopy<'a> {
         self.builder.add_sample(Sample { thread, stack, event, ..*sample });
     }
 
-    /// Copies all runtime events, those that are counted alone, and all readings of locks and of polls of the source.
+    /// Copies all runtime events, those that are counted alone, and all readings of locks, of their owners and of polls of the source.
     pub fn runtime_events(&mut self) {
         let source = self.source;
         source.runtime_events().iter().for_each(|event| self.runtime_event(event));
         source.omitted_events().iter().for_each(|omitted| self.omitted_events(omitted));
         source.lock_owners().iter().for_each(|lock| self.lock_owner(lock));
+        source.managed_threads().iter().for_each(|thread| self.managed_thread(thread));
         source.poll_readings().iter().for_each(|reading| self.poll_reading(reading));
     }
 
@@ -139,6 +140,13 @@ impl<'a> ProfileCopy<'a> {
     pub(super) fn lock_owner(&mut self, lock: &LockOwner) {
         let owner = self.thread(lock.owner);
         self.builder.add_lock_owner(LockOwner { owner, ..*lock });
+    }
+
+    /// Copies a reading of a managed thread.
+    pub(super) fn managed_thread(&mut self, reading: &ManagedThread) {
+        let thread = self.thread(reading.thread);
+        let [name, exception] = [reading.name, reading.exception].map(|text| Some(self.string(text?)));
+        self.builder.add_managed_thread(ManagedThread { thread, name, exception, ..*reading });
     }
 
     /// Copies what a thread waited for.

@@ -2,10 +2,10 @@
 
 use crate::{
     Attribute, Certainty, Cost, Event, EventField, FieldValue, Finding, FindingFacts, FindingKind, FoundBy,
-    Frame, FrameId, FrameKind, Header, KubernetesNames, LockOwner, Loss, OmittedEvents, Partner, Place,
-    PollReading, ProcessId, Profile, ProfileBuilder, Proof, Reason, RuntimeEvent, RuntimeEventKind, Sample,
-    Sampling, Selection, Share, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
-    ThreadState, Whole,
+    Frame, FrameId, FrameKind, GcMode, Header, KubernetesNames, LockOwner, Loss, ManagedThread,
+    OmittedEvents, Partner, Place, PollReading, ProcessId, Profile, ProfileBuilder, Proof, Reason,
+    RuntimeEvent, RuntimeEventKind, Sample, Sampling, Selection, Share, SourceLocation, StackEnd, StackId,
+    SymbolSource, Symbolization, ThreadId, ThreadState, Whole,
 };
 use profiler_addresses::ElfAddress;
 
@@ -147,6 +147,7 @@ pub fn random(seed: u64) -> Profile {
     add_runtime_events(&mut builder, &mut draw, &threads, &stacks);
     add_lock_owners(&mut builder, &mut draw, &threads);
     add_poll_readings(&mut builder, &mut draw, &threads);
+    add_managed_threads(&mut builder, &mut draw, &threads);
     add_omitted_events(&mut builder, &mut draw, &threads);
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
@@ -352,6 +353,25 @@ fn add_poll_readings(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[T
             time_ns: draw.below(10_000_000_000),
             thread: draw.of(threads),
             awaits_connections: draw.below(2) == 0,
+        });
+    }
+}
+
+/// Adds readings of managed threads, in every second profile.
+fn add_managed_threads(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    for _ in 0..draw.below(20) {
+        let texts = ["h\u{e9} 1", "System.FormatException"].map(|text| Some(builder.string(text)));
+        let [name, exception] = texts.map(|text| draw.of(&[None, text]));
+        builder.add_managed_thread(ManagedThread {
+            time_ns: draw.below(10_000_000_000),
+            thread: draw.of(threads),
+            managed_id: draw.below(1 << 16) as u32,
+            name,
+            exception,
+            gc_mode: draw.of(GcMode::ALL),
         });
     }
 }

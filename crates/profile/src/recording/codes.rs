@@ -1,8 +1,8 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
 use crate::{
-    EventSessionCause, FindingKind, FoundBy, FrameKind, Loss, MissedTick, Proof, Reason, RuntimeEventKind,
-    StackEnd, SymbolSource, ThreadState, Whole,
+    EventSessionCause, FindingKind, FoundBy, FrameKind, GcMode, Loss, MissedTick, Proof, Reason,
+    RuntimeEventKind, StackEnd, SymbolSource, ThreadState, Whole,
 };
 
 /// The kinds of [`Sampling`](crate::Sampling).
@@ -189,6 +189,7 @@ codes! {
         Arrival = 9,
         QueueLength = 10,
     }
+    GcMode { Cooperative = 1, Preemptive = 2 }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8, Nested = 9, MemoryLimit = 10 }
     EventSessionCause { Requested = 1, NotDescribed = 2, MemoryNotReadable = 3, DynamicMethods = 4, FreedCode = 5, NoMethodName = 6, UnknownCode = 7 }
@@ -217,6 +218,9 @@ mod tests {
         }
         for &proof in Proof::ALL {
             assert_eq!(Proof::from_code(proof.code()), Some(proof));
+        }
+        for &mode in GcMode::ALL {
+            assert_eq!(GcMode::from_code(mode.code()), Some(mode));
         }
         assert_eq!(Reason::from_code(0), None);
         assert_eq!(FoundBy::from_code(u64::MAX), None);

@@ -26,6 +26,7 @@
 //! | 17 lock owners | time, owner (a thread), lock, managed id of the owner, waiters |
 //! | 19 finding facts | in the order of the findings; see below |
 //! | 21 poll readings | time, thread, 1 if it waited for new connections, or 0 |
+//! | 22 managed threads | time, thread, managed id, name and type of the exception (both optional), GC mode |
 //!
 //! The facts of a finding are these fields. An optional field is 0, or 1 and its value; a real number is the bits of an IEEE 754
 //! number of 64 bits. Count and ids of processes; optional threads; optional threads at a time (real); optional whole and percent
@@ -33,7 +34,7 @@
 //! what is likely; begin and end of the selection, count and ids of its threads, kind of its runtime events or 0, optional text
 //! of its search. Without this section, as in recordings of earlier versions, findings have no facts.
 //!
-//! A section of kinds 3 to 8, 11 to 17, 19 and 21 holds entries of its table until its body ends. A reference is the index of an entry
+//! A section of kinds 3 to 8, 11 to 17, 19, 21 and 22 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
 //! samples of a truncated file can be read. `codes.rs` has the numbers of variants.
 //!

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     Attribute, Event, EventField, EventId, FieldValue, Finding, FindingFacts, Frame, FrameId, Header,
-    KubernetesNames, Ledger, LockOwner, ModuleId, OmittedEvents, PollReading, ProcessId, Profile,
-    ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId,
+    KubernetesNames, Ledger, LockOwner, ManagedThread, ModuleId, OmittedEvents, PollReading, ProcessId,
+    Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId,
     Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
@@ -131,6 +131,7 @@ impl Reader {
             Kind::RuntimeEvents => self.runtime_event(fields)?,
             Kind::OmittedEvents => self.omitted_events(fields)?,
             Kind::LockOwners => self.lock_owner(fields)?,
+            Kind::ManagedThreads => self.managed_thread(fields)?,
             Kind::PollReadings => self.poll_reading(fields)?,
             Kind::KubernetesNames => self.kubernetes_names(fields)?,
             Kind::Attributes => self.attribute(fields)?,
@@ -309,6 +310,18 @@ impl Reader {
             lock: fields.number()?,
             managed_thread_id: fields.number_u32()?,
             waiters: fields.number_u32()?,
+        });
+        Some(())
+    }
+
+    fn managed_thread(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.builder.add_managed_thread(ManagedThread {
+            time_ns: fields.number()?,
+            thread: fields.entry(&self.threads)?,
+            managed_id: fields.number_u32()?,
+            name: fields.optional(&self.strings)?,
+            exception: fields.optional(&self.strings)?,
+            gc_mode: VariantCode::from_code(fields.number()?)?,
         });
         Some(())
     }

@@ -39,10 +39,11 @@ pub(super) enum Kind {
     FindingFacts = 19,
     FindingPartners = 20,
     PollReadings = 21,
+    ManagedThreads = 22,
 }
 
 impl Kind {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -64,6 +65,7 @@ impl Kind {
         Self::FindingFacts,
         Self::FindingPartners,
         Self::PollReadings,
+        Self::ManagedThreads,
     ];
 
     /// The kind of a number.

@@ -125,6 +125,7 @@ fn random_section_bodies_never_panic() {
         Kind::FindingFacts,
         Kind::FindingPartners,
         Kind::PollReadings,
+        Kind::ManagedThreads,
     ];
     for kind in kinds {
         for byte in 0..=255 {

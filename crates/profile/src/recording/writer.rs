@@ -11,8 +11,8 @@ use super::{
     section::{self, Kind, Packer},
 };
 use crate::{
-    Event, FieldValue, Finding, Frame, LockOwner, OmittedEvents, PollReading, Profile, RuntimeEvent, Sample,
-    Sampling, Stack, Symbolization,
+    Event, FieldValue, Finding, Frame, LockOwner, ManagedThread, OmittedEvents, PollReading, Profile,
+    RuntimeEvent, Sample, Sampling, Stack, Symbolization,
 };
 
 /// The number of sample blocks: a truncated file loses at most one of them.
@@ -57,6 +57,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.table(Kind::RuntimeEvents, profile.runtime_events().iter(), push_runtime_event)?;
     writer.table(Kind::OmittedEvents, profile.omitted_events().iter(), push_omitted_events)?;
     writer.table(Kind::LockOwners, profile.lock_owners().iter(), push_lock_owner)?;
+    writer.table(Kind::ManagedThreads, profile.managed_threads().iter(), push_managed_thread)?;
     writer.table(Kind::PollReadings, profile.poll_readings().iter(), push_poll_reading)?;
     writer.section(Kind::End)?;
     writer.to.flush()
@@ -282,6 +283,15 @@ fn push_lock_owner(lock: &LockOwner, body: &mut Body) {
     body.number(lock.lock);
     body.number(lock.managed_thread_id.into());
     body.number(lock.waiters.into());
+}
+
+fn push_managed_thread(reading: &ManagedThread, body: &mut Body) {
+    body.number(reading.time_ns);
+    body.index(reading.thread.index());
+    body.number(reading.managed_id.into());
+    body.optional_index(reading.name.map(|name| name.index()));
+    body.optional_index(reading.exception.map(|exception| exception.index()));
+    body.number(reading.gc_mode.code());
 }
 
 fn push_poll_reading(reading: &PollReading, body: &mut Body) {

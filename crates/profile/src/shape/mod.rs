@@ -142,6 +142,9 @@ impl Profile {
         omitted.for_each(|omitted| copy.omitted_events(&omitted));
         let locks = self.lock_owners().iter().filter(|lock| select::is_lock_selected(self, shape, lock));
         locks.for_each(|lock| copy.lock_owner(lock));
+        let owners = self.managed_threads().iter();
+        let owners = owners.filter(|thread| select::is_owner_selected(self, shape, thread));
+        owners.for_each(|thread| copy.managed_thread(thread));
         let polls = self.poll_readings().iter().filter(|poll| select::is_poll_selected(self, shape, poll));
         polls.for_each(|poll| copy.poll_reading(poll));
         copy.finish(header)

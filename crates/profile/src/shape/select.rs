@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
 use crate::{
-    Frame, LockOwner, OmittedEvents, PollReading, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId,
-    ThreadId,
+    Frame, LockOwner, ManagedThread, OmittedEvents, PollReading, ProcessId, Profile, RuntimeEvent, Sample,
+    Stack, StringId, ThreadId,
 };
 
 /// Whether the filters for thread, process, container, state and time select a sample.
@@ -50,6 +50,13 @@ pub(super) fn is_lock_selected(profile: &Profile, shape: &Shape, lock: &LockOwne
     is_process_selected(profile, shape, lock.process(profile))
         && shape.from.is_none_or(|from| Duration::from_nanos(lock.time_ns) >= from)
         && shape.to.is_none_or(|to| Duration::from_nanos(lock.time_ns) < to)
+}
+
+/// Whether the filters for process, container and time select a reading of an owner of locks, as they select the locks.
+pub(super) fn is_owner_selected(profile: &Profile, shape: &Shape, owner: &ManagedThread) -> bool {
+    is_process_selected(profile, shape, owner.process(profile))
+        && shape.from.is_none_or(|from| Duration::from_nanos(owner.time_ns) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(owner.time_ns) < to)
 }
 
 /// Whether the filters for process, container, thread and time select what a thread waited for.
