@@ -66,6 +66,12 @@ fn list_threads_and_monitors(runtime: &mut DotNetRuntime, limits: ReadLimits) {
         assert!(cost.reads <= 4 * limits.reads + 100 && cost.bytes <= 2 * limits.bytes, "{cost:?}");
     }
     let (Ok(threads), Ok(monitors)) = (threads, monitors) else { return };
+    if let Ok(owners) = runtime.owners(&monitors.entries) {
+        let is_owner = |owner: &ManagedThread| {
+            monitors.entries.iter().any(|monitor| monitor.owner_managed_id == owner.managed_id)
+        };
+        assert!(owners.entries.iter().all(is_owner), "{owners:?}");
+    }
     for monitor in monitors.entries {
         let has_ids = |thread: &ManagedThread| {
             (thread.os_id, thread.managed_id) == (monitor.owner_os_id, monitor.owner_managed_id)

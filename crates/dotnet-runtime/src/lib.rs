@@ -19,8 +19,8 @@
 //!
 //! [`DotNetRuntime::function_frames`] reads what describes the frames of a method, which often has no frame pointer.
 //!
-//! [`DotNetRuntime::threads`] lists the managed threads, and [`DotNetRuntime::monitors`] the locks that threads hold and others
-//! wait for.
+//! [`DotNetRuntime::threads`] lists the managed threads, [`DotNetRuntime::monitors`] the locks that threads hold and others
+//! wait for, and [`DotNetRuntime::owners`] the threads that hold these.
 //!
 //! Input is untrusted: whatever the memory contains, a lookup does not panic, and its reads are limited
 //! ([`ReadLimits`]). What identifies the code is read again after the name: code that is freed and reused meanwhile is

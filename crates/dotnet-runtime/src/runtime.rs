@@ -1,6 +1,10 @@
 //! The runtime of a process, and the method at an address of its code.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_binary_reader::{Image, ReadAt, WorkBudget};
@@ -22,7 +26,7 @@ use crate::{
     method_names::build_name,
     modules::Modules,
     monitors::{HeldMonitor, MonitorReader},
-    threads::{Listing, ManagedThread, ThreadReader},
+    threads::{Listing, ManagedThread, RawThread, ThreadReader},
 };
 
 /// Precompiled images whose tables are kept. Beyond, all are forgotten. The .NET frameworks have two hundred.
@@ -194,13 +198,34 @@ impl DotNetRuntime {
     /// # Errors
     /// [`StateError`] when the runtime describes none, or the list cannot be read.
     pub fn threads(&mut self) -> Result<Listing<ManagedThread>, StateError> {
+        self.describe_threads(|_| true)
+    }
+
+    /// Returns the managed threads that own these monitors. One that has ended meanwhile is not among them.
+    ///
+    /// # Errors
+    /// [`StateError`] when the runtime describes no threads, or their list cannot be read.
+    pub fn owners(&mut self, monitors: &[HeldMonitor]) -> Result<Listing<ManagedThread>, StateError> {
+        let ids = |monitor: &HeldMonitor| (monitor.owner_os_id, monitor.owner_managed_id);
+        let owners: HashSet<_> = monitors.iter().map(ids).collect();
+        if owners.is_empty() {
+            return Ok(Listing { entries: Vec::new(), is_complete: true });
+        }
+        self.describe_threads(|thread| owners.contains(&(thread.os_id, thread.managed_id)))
+    }
+
+    /// The chosen threads with their names and exceptions.
+    fn describe_threads(
+        &mut self,
+        is_chosen: impl Fn(&RawThread) -> bool,
+    ) -> Result<Listing<ManagedThread>, StateError> {
         self.memory.begin_list();
         self.modules.begin();
         let layout = self.layouts.threads.as_ref().map_err(Clone::clone)?;
         let reader = ThreadReader { memory: &self.memory, layout };
         let listed = reader.read_all()?;
         let mut threads = Listing { entries: Vec::new(), is_complete: listed.is_complete };
-        for thread in &listed.entries {
+        for thread in listed.entries.iter().filter(|thread| is_chosen(thread)) {
             match reader.describe(&self.layouts.types, &mut self.modules, thread) {
                 Ok(Some(thread)) => threads.entries.push(thread),
                 Ok(None) => threads.is_complete = false,

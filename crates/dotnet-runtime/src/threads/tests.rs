@@ -91,6 +91,25 @@ fn held_monitors_have_their_owners_and_waiters_in_each_version() {
 }
 
 #[test]
+fn the_owners_of_monitors_are_described_without_the_other_threads() {
+    for version in VERSIONS {
+        let mut runtime = changed(version, |_| ());
+        for (monitors, expected) in [
+            (&both()[..], vec![(100, None, Some("N.Outer")), (101, Some("worker"), None)]),
+            (&both()[..1], vec![(101, Some("worker"), None)]),
+            (&[], vec![]),
+        ] {
+            let owners = runtime.owners(monitors).unwrap();
+            assert!(owners.is_complete, "{version:?}");
+            assert_eq!(described(&owners), expected, "{version:?}");
+        }
+        // The id of the operating system is that of another thread meanwhile.
+        let other = HeldMonitor { owner_managed_id: 77, ..both()[0] };
+        assert_eq!(described(&runtime.owners(&[other]).unwrap()), []);
+    }
+}
+
+#[test]
 fn a_runtime_without_threads_or_held_monitors_has_none() {
     let no_threads = threads_after(|memory| memory.write_u64(first_link_field(Version::Net10), 0));
     assert_eq!(no_threads, Listing { entries: Vec::new(), is_complete: true });
