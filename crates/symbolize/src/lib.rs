@@ -92,7 +92,7 @@ pub use self::{
     diagnostics::{CollectedEvent, EventStream, OmittedCount, StreamEnd},
     event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jitdump::{JitCallFrames, JitFunctionFrames},
-    locks::{ObservedLock, ProcessLocks},
+    locks::{ObservedLock, ObservedThread, ProcessLocks},
     method_memory::ManagedFunctionFrames,
     native::NativeOptions,
     reasons::lookup_error_reason,

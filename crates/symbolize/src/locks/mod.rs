@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use profiler_processes::monotonic_ns;
 use profiler_processes::{Process, ProcessKey};
+use profiler_profile::GcMode;
 
 pub(crate) use self::mutexes::MutexReadings;
 use crate::diagnostics::{EventThread, ThreadReader};
@@ -22,6 +23,8 @@ pub struct ProcessLocks {
     pub time_ns: u64,
     /// The locks that threads waited for and whose owners are known.
     pub locks: Vec<ObservedLock>,
+    /// The owners of those of a .NET runtime, 16 at most.
+    pub managed_threads: Vec<ObservedThread>,
 }
 
 /// A lock that a thread held and others waited for.
@@ -37,6 +40,39 @@ pub struct ObservedLock {
     pub waiters: u32,
 }
 
+/// A managed thread that owned a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedThread {
+    /// Its id in the profiler's pid namespace, and the name that the kernel has.
+    pub thread: (u32, Arc<str>),
+    /// `Thread.ManagedThreadId`.
+    pub managed_id: u32,
+    /// `Thread.Name`, its first 256 characters; `None` for a thread without a name.
+    pub name: Option<String>,
+    /// The type of the exception that the thread threw, or handled in a `catch` or `finally`: its first 256 characters.
+    pub exception: Option<String>,
+    /// Whether a garbage collection waited for the thread.
+    pub gc_mode: GcMode,
+}
+
+/// The locks of a process that threads wait for, and the managed threads that own them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AwaitedLocks {
+    pub(crate) locks: Vec<AwaitedLock>,
+    pub(crate) owners: Vec<ManagedOwner>,
+}
+
+/// A managed thread that owns a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ManagedOwner {
+    /// Its id in the pid namespace of the process.
+    pub(crate) os_id: u32,
+    pub(crate) managed_id: u32,
+    pub(crate) name: Option<String>,
+    pub(crate) exception: Option<String>,
+    pub(crate) gc_mode: GcMode,
+}
+
 /// A lock that a thread holds and others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AwaitedLock {
@@ -46,6 +82,20 @@ pub(crate) struct AwaitedLock {
     pub(crate) owner_id: u32,
     pub(crate) managed_thread_id: u32,
     pub(crate) waiters: u32,
+}
+
+/// Managed threads of one process in one reading.
+const MAX_MANAGED_OWNERS: usize = 16;
+
+/// The longest name of a thread or of the type of an exception. Longer ones are cut off: the process determines them.
+const MAX_NAME_CHARS: usize = 256;
+
+/// The first characters of a name.
+fn shortened(mut name: String) -> String {
+    if let Some((end, _)) = name.char_indices().nth(MAX_NAME_CHARS) {
+        name.truncate(end);
+    }
+    name
 }
 
 /// What the readings of one process keep.
@@ -58,31 +108,50 @@ pub(crate) struct LockReadings {
 
 impl LockReadings {
     /// The locks of a reading that ends now.
-    pub(crate) fn end(&mut self, process: &Process, locks: &[AwaitedLock]) -> ProcessLocks {
+    pub(crate) fn end(&mut self, process: &Process, awaited: AwaitedLocks) -> ProcessLocks {
         self.last_ns = monotonic_ns();
-        let locks = self.with_owners(process, locks);
-        ProcessLocks { process: process.key, time_ns: self.last_ns, locks }
+        let (locks, managed_threads) = self.with_owners(process, awaited);
+        ProcessLocks { process: process.key, time_ns: self.last_ns, locks, managed_threads }
     }
 
-    /// The locks whose owners exist. The ids of a hostile process are any.
-    fn with_owners(&mut self, process: &Process, locks: &[AwaitedLock]) -> Vec<ObservedLock> {
+    /// The locks whose owners exist, and these. The ids of a hostile process are any.
+    fn with_owners(
+        &mut self,
+        process: &Process,
+        awaited: AwaitedLocks,
+    ) -> (Vec<ObservedLock>, Vec<ObservedThread>) {
+        let AwaitedLocks { locks, owners: managed } = awaited;
         let threads = self.threads.get_or_insert_with(|| {
             let identity = process.identity.as_deref();
             let namespace_pid = identity.map_or(process.pid, |identity| identity.status.innermost_pid);
             ThreadReader::new(process.pid, namespace_pid)
         });
         let owners = threads.look_up(locks.iter().map(|lock| lock.owner_id.into()).collect());
-        let observed = |lock: &AwaitedLock| {
-            let EventThread { tid, comm } = owners.get(&lock.owner_id.into())?;
+        let thread_of = |id: u32| {
+            let EventThread { tid, comm } = owners.get(&id.into())?;
             // Without a name, the process has no such thread.
-            (!comm.is_empty()).then(|| ObservedLock {
+            (!comm.is_empty()).then(|| (*tid, Arc::clone(comm)))
+        };
+        let observed_lock = |lock: &AwaitedLock| {
+            Some(ObservedLock {
                 lock: lock.lock,
-                owner: (*tid, Arc::clone(comm)),
+                owner: thread_of(lock.owner_id)?,
                 managed_thread_id: lock.managed_thread_id,
                 waiters: lock.waiters,
             })
         };
-        locks.iter().filter_map(observed).collect()
+        let observed_thread = |owner: ManagedOwner| {
+            Some(ObservedThread {
+                thread: thread_of(owner.os_id)?,
+                managed_id: owner.managed_id,
+                name: owner.name.map(shortened),
+                exception: owner.exception.map(shortened),
+                gc_mode: owner.gc_mode,
+            })
+        };
+        let locks: Vec<_> = locks.iter().filter_map(observed_lock).collect();
+        let managed = managed.into_iter().filter_map(observed_thread).take(MAX_MANAGED_OWNERS);
+        (locks, managed.collect())
     }
 }
 
@@ -102,12 +171,47 @@ mod tests {
             let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
             let lock = |owner_id| AwaitedLock { lock: 0x1000, owner_id, managed_thread_id: 4, waiters: 2 };
             // The process 1 is no thread of this one.
-            let locks = [lock(1), lock(own), lock(u32::MAX)];
+            let ids = [1, own, u32::MAX];
+            let owners = ids.map(|id| owner(id, "price computation")).to_vec();
+            let awaited = AwaitedLocks { locks: ids.map(lock).to_vec(), owners };
             let process = table.get(key).unwrap();
-            (own, LockReadings::default().with_owners(process, &locks))
+            (own, LockReadings::default().with_owners(process, awaited))
         });
-        let (own, observed) = thread.unwrap().join().unwrap();
+        let (own, (locks, threads)) = thread.unwrap().join().unwrap();
         let owner = (own, Arc::from("lock-owner"));
-        assert_eq!(observed, [ObservedLock { lock: 0x1000, owner, managed_thread_id: 4, waiters: 2 }]);
+        let thread = ObservedThread {
+            thread: owner.clone(),
+            managed_id: 4,
+            name: Some("price computation".to_owned()),
+            exception: None,
+            gc_mode: GcMode::Cooperative,
+        };
+        assert_eq!(locks, [ObservedLock { lock: 0x1000, owner, managed_thread_id: 4, waiters: 2 }]);
+        assert_eq!(threads, [thread]);
+    }
+
+    fn owner(os_id: u32, name: &str) -> ManagedOwner {
+        let name = Some(name.to_owned());
+        ManagedOwner { os_id, managed_id: 4, name, exception: None, gc_mode: GcMode::Cooperative }
+    }
+
+    #[test]
+    fn managed_owners_and_their_names_are_bounded() {
+        let proc = Arc::new(ProcFs::live());
+        let mut table = ProcessTable::new(proc, ProcessFilter::All);
+        let key = table.prefetch(std::process::id());
+        let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let long = "\u{e9}".repeat(10_000);
+        let exception = Some(long.clone());
+        let owners = vec![ManagedOwner { exception, ..owner(own, &long) }; 100];
+        let awaited = AwaitedLocks { locks: Vec::new(), owners };
+        // The id is looked up with those of the locks.
+        let lock = AwaitedLock { lock: 0x1000, owner_id: own, managed_thread_id: 4, waiters: 1 };
+        let awaited = AwaitedLocks { locks: vec![lock], ..awaited };
+        let (_, threads) = LockReadings::default().with_owners(table.get(key).unwrap(), awaited);
+        assert_eq!(threads.len(), MAX_MANAGED_OWNERS);
+        for text in threads.iter().flat_map(|thread| [&thread.name, &thread.exception]) {
+            assert_eq!(text.as_deref(), Some(&*"\u{e9}".repeat(MAX_NAME_CHARS)));
+        }
     }
 }

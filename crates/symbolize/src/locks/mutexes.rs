@@ -16,7 +16,7 @@ use profiler_blocking::Object;
 use profiler_processes::monotonic_ns;
 use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
 
-use super::{AwaitedLock, LockReadings, ProcessLocks};
+use super::{AwaitedLock, AwaitedLocks, LockReadings, ProcessLocks};
 
 /// Threads of a process that is read.
 const MAX_THREADS: usize = 1024;
@@ -126,8 +126,10 @@ impl ProcessReadings {
             log::debug!("the mutexes of process {} are not read: {error}", process.pid);
             Vec::new()
         });
-        let locks = self.readings.end(process, &awaited);
-        if awaited.is_empty() {
+        let has_none = awaited.is_empty();
+        let awaited = AwaitedLocks { locks: awaited, owners: Vec::new() };
+        let locks = self.readings.end(process, awaited);
+        if has_none {
             self.postpone(locks.time_ns);
         }
         (!locks.locks.is_empty()).then_some(locks)

@@ -38,7 +38,7 @@ use self::{
 };
 use crate::{
     attempts::Attempts,
-    locks::{AwaitedLock, LockReadings},
+    locks::{AwaitedLocks, LockReadings},
     modules::Modules,
 };
 
@@ -287,13 +287,13 @@ impl MethodMemory {
         std::mem::take(&mut self.frames)
     }
 
-    /// Finds the locks that threads wait for; `None` where the runtime cannot be read.
+    /// Finds the locks that threads wait for, and their owners; `None` where the runtime cannot be read.
     pub(crate) fn find_locks(
         &mut self,
         modules: &mut Modules,
         proc: &ProcFs,
         process: &Process,
-    ) -> Option<Vec<AwaitedLock>> {
+    ) -> Option<AwaitedLocks> {
         self.find_runtime(modules, process);
         self.reader.is_usable().then(|| self.reader.find_locks(proc, process))
     }

@@ -6,7 +6,7 @@ use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
 
 use super::Reading;
-use crate::{locks::AwaitedLock, modules::Modules};
+use crate::{locks::AwaitedLocks, modules::Modules};
 
 /// Why no address was looked up.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl RuntimeReader {
         Reading { addresses, found: Err(ReadFailure::NotDescribed), read_ns: 0..0 }
     }
 
-    pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> Vec<AwaitedLock> {
-        Vec::new()
+    pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> AwaitedLocks {
+        AwaitedLocks::default()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

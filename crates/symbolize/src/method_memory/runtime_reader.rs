@@ -18,11 +18,12 @@ use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{Image, ParseError, WorkBudget};
 use profiler_blocking::Object;
 use profiler_dotnet_runtime::{
-    CodeKind, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError, Memory, ReadError,
-    ReadLimits, RuntimeCode, RuntimeSymbols,
+    CodeKind, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError, ManagedThread, Memory,
+    ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{ProcFs, Process, monotonic_ns};
+use profiler_profile::GcMode;
 use rustix::io::Errno;
 
 use self::{
@@ -31,7 +32,7 @@ use self::{
 };
 use super::{Found, ManagedFunctionFrames, Reading, Unnamed, found_methods::ReadMethod};
 use crate::{
-    locks::AwaitedLock,
+    locks::{AwaitedLock, AwaitedLocks, ManagedOwner},
     modules::{Modules, tenants::tenant_of},
 };
 
@@ -220,8 +221,8 @@ impl RuntimeReader {
         reading
     }
 
-    /// Finds the locks that threads wait for.
-    pub(super) fn find_locks(&mut self, proc: &ProcFs, process: &Process) -> Vec<AwaitedLock> {
+    /// Finds the locks that threads wait for, and their owners.
+    pub(super) fn find_locks(&mut self, proc: &ProcFs, process: &Process) -> AwaitedLocks {
         self.read(proc, process, |opened| Ok(opened.find_locks())).unwrap_or_default()
     }
 
@@ -391,16 +392,38 @@ impl OpenedRuntime {
         listed.is_complete.then(|| listed.entries.into_iter().map(|start| start.0).collect())
     }
 
-    fn find_locks(&mut self) -> Vec<AwaitedLock> {
+    fn find_locks(&mut self) -> AwaitedLocks {
         let held = self.runtime.monitors().unwrap_or_else(|error| {
             log::debug!("the owners of locks are not read: {error}");
             Listing { entries: Vec::new(), is_complete: false }
         });
-        let awaited = held.entries.into_iter().filter(|monitor| monitor.waiters > 0);
-        let mut locks: Vec<_> = awaited.map(AwaitedLock::from).collect();
-        locks.sort_by_key(|lock| Reverse(lock.waiters));
-        locks.truncate(MAX_LOCKS);
-        locks
+        let mut awaited = held.entries;
+        awaited.retain(|monitor| monitor.waiters > 0);
+        awaited.sort_by_key(|monitor| Reverse(monitor.waiters));
+        awaited.truncate(MAX_LOCKS);
+        let owners = self.runtime.owners(&awaited).unwrap_or_else(|error| {
+            log::debug!("the threads that own locks are not read: {error}");
+            Listing { entries: Vec::new(), is_complete: false }
+        });
+        AwaitedLocks {
+            locks: awaited.into_iter().map(AwaitedLock::from).collect(),
+            owners: owners.entries.into_iter().map(ManagedOwner::from).collect(),
+        }
+    }
+}
+
+impl From<ManagedThread> for ManagedOwner {
+    fn from(thread: ManagedThread) -> Self {
+        Self {
+            os_id: thread.os_id,
+            managed_id: thread.managed_id,
+            name: thread.name,
+            exception: thread.exception,
+            gc_mode: match thread.gc_mode {
+                profiler_dotnet_runtime::GcMode::Cooperative => GcMode::Cooperative,
+                profiler_dotnet_runtime::GcMode::Preemptive => GcMode::Preemptive,
+            },
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Symbolizer {
                 break;
             }
             if let Some(locks) = memory.find_locks(&mut self.modules, &self.proc, process) {
-                read.push(memory.lock_readings.end(process, &locks));
+                read.push(memory.lock_readings.end(process, locks));
             }
         }
         read.retain(|process| !process.locks.is_empty());

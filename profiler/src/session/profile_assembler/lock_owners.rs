@@ -1,7 +1,7 @@
 //! Adds the owners of locks that threads waited for to a profile.
 
 use profiler_processes::Process;
-use profiler_profile::LockOwner;
+use profiler_profile::{LockOwner, ManagedThread};
 use profiler_symbolize::ProcessLocks;
 
 use super::ProfileAssembler;
@@ -21,6 +21,20 @@ impl ProfileAssembler {
                 waiters: lock.waiters,
             });
         }
+        for observed in &read.managed_threads {
+            let (tid, comm) = &observed.thread;
+            let thread = self.builder.thread(id, *tid, comm);
+            let mut string = |text: &Option<String>| Some(self.builder.string(text.as_deref()?));
+            let [name, exception] = [string(&observed.name), string(&observed.exception)];
+            self.builder.add_managed_thread(ManagedThread {
+                time_ns: read.time_ns.saturating_sub(self.started_ns),
+                thread,
+                managed_id: observed.managed_id,
+                name,
+                exception,
+                gc_mode: observed.gc_mode,
+            });
+        }
     }
 }
 
@@ -29,9 +43,9 @@ mod tests {
     use std::sync::Arc;
 
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
-    use profiler_profile::Header;
+    use profiler_profile::{GcMode, Header};
     use profiler_sampler::EventPlan;
-    use profiler_symbolize::ObservedLock;
+    use profiler_symbolize::{ObservedLock, ObservedThread};
 
     use super::*;
     #[test]
@@ -46,7 +60,14 @@ mod tests {
             waiters,
         };
         for (time_ns, locks) in [(1_500, vec![lock(7, 2), lock(8, 1)]), (2_500, vec![lock(7, 3)])] {
-            let read = ProcessLocks { process: key, time_ns, locks };
+            let managed_threads = vec![ObservedThread {
+                thread: (7, Arc::from("worker")),
+                managed_id: 4,
+                name: Some("worker of prices".to_owned()),
+                exception: None,
+                gc_mode: GcMode::Preemptive,
+            }];
+            let read = ProcessLocks { process: key, time_ns, locks, managed_threads };
             assembler.add_lock_owners(table.get(key).unwrap(), &read);
         }
         let profile = assembler.finish(|_| None).0.finish(Header::default());
@@ -56,6 +77,12 @@ mod tests {
             .map(|lock| (lock.time_ns, profile.thread(lock.owner).tid, lock.managed_thread_id, lock.waiters))
             .collect();
         assert_eq!(found, [(500, 7, 4, 2), (500, 8, 4, 1), (1_500, 7, 4, 3)]);
+        let threads = profile.managed_threads().iter().map(|reading| {
+            let thread = profile.thread(reading.thread);
+            (reading.time_ns, thread.tid, reading.name.map(|name| profile.string(name)))
+        });
+        let name = Some("worker of prices");
+        assert_eq!(threads.collect::<Vec<_>>(), [(500, 7, name), (1_500, 7, name)]);
         assert_eq!((profile.processes().len(), profile.threads().len()), (1, 2));
         assert_eq!(profile.process(profile.lock_owners()[0].process(&profile)).pid, std::process::id());
     }
