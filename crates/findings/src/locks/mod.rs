@@ -4,12 +4,14 @@
 mod crowd;
 mod interpreter;
 mod known_owners;
+mod managed;
 mod owner;
 mod stuck;
 
 pub(crate) use self::{
     crowd::file_lock,
     known_owners::{MAX_GAP_NS, MIN_READINGS},
+    managed::ManagedOwner,
     owner::{Owner, Owners, Relation},
     stuck::{LockWait, StuckThreads},
 };

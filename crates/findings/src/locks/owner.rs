@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::Sample;
 
-use super::known_owners;
+use super::{known_owners, managed::ManagedOwner};
 use crate::{
     WaitCause,
     frames::declaring_type,
@@ -30,6 +30,8 @@ pub(crate) enum Relation {
 pub(crate) struct Owner<'a> {
     pub(crate) tid: u32,
     pub(crate) comm: &'a str,
+    /// The thread as the runtime has it, where it was read with the locks that it owned.
+    pub(crate) managed: Option<ManagedOwner<'a>>,
     /// The outermost method that can hold the lock.
     pub(crate) method: &'a str,
     /// The method nearest to the leaf in which the thread stays.
@@ -43,6 +45,8 @@ pub(crate) struct Owner<'a> {
 pub(crate) struct Owners<'a> {
     pub(crate) relation: Relation,
     pub(crate) threads: Vec<Owner<'a>>,
+    /// The managed threads that wait themselves and own the locks for which others wait.
+    pub(crate) waiting: Vec<ManagedOwner<'a>>,
 }
 
 impl<'a> Owners<'a> {
@@ -62,7 +66,8 @@ impl<'a> Owners<'a> {
         if let Some(threads) = known_owners.collect::<Option<Vec<_>>>()
             && !known.is_empty()
         {
-            return Self { relation: Relation::Known, threads };
+            let waiting = known.intersection(waiting).filter_map(|tid| managed(samples, *tid, period));
+            return Self { relation: Relation::Known, threads, waiting: waiting.collect() };
         }
         let mut owners: Vec<_> = threads
             .iter()
@@ -70,12 +75,18 @@ impl<'a> Owners<'a> {
             .collect();
         let relation = owners.iter().map(|(relation, _)| *relation).min().unwrap_or(Relation::None);
         owners.retain(|(of_owner, _)| *of_owner == relation);
-        Self { relation, threads: owners.into_iter().map(|(_, owner)| owner).collect() }
+        let threads = owners.into_iter().map(|(_, owner)| owner).collect();
+        Self { relation, threads, waiting: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
+}
+
+/// A thread of the process as the runtime has it.
+fn managed<'a>(samples: &ThreadGroup<'a>, tid: u32, period: &Period) -> Option<ManagedOwner<'a>> {
+    ManagedOwner::find(samples.profile, samples.process, tid, period.end_ns)
 }
 
 /// A thread that owns a lock, if it is known what it does. Its wait can be like that of a main loop, but it is one within its work.
@@ -96,7 +107,8 @@ fn describe<'a>(
     let outermost_first = || stayed.iter().rev().copied();
     let taking = outermost_first().find(|method| methods.contains(method));
     let method = taking.or_else(|| outermost_first().find(is_of_type)).unwrap_or(innermost);
-    Some(Owner { tid, comm, method, innermost, activity, percent })
+    let managed = managed(samples, tid, period);
+    Some(Owner { tid, comm, managed, method, innermost, activity, percent })
 }
 
 /// The thread as an owner of the lock, if it can be one.
@@ -115,11 +127,12 @@ fn find<'a>(
     let stayed = time.methods(samples);
     let (is_main, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
     let innermost = *stayed.first()?;
+    let managed = managed(samples, tid, period);
+    let owner = Owner { tid, comm, managed, method: innermost, innermost, activity, percent };
     let outermost_first = || stayed.iter().rev();
     if let Some(method) = outermost_first().find(|method| methods.contains(*method)) {
         let may_hold = !time.waits_on_condition(profile);
-        return may_hold
-            .then_some((Relation::SameMethod, Owner { tid, comm, method, innermost, activity, percent }));
+        return may_hold.then_some((Relation::SameMethod, Owner { method, ..owner }));
     }
     // The program's entry method starts threads and waits for their end.
     let mut without_entry = outermost_first().skip(usize::from(is_main));
@@ -129,8 +142,7 @@ fn find<'a>(
     let is_of_type = |method: &&&str| declaring_type(method).is_some_and(|found| types.contains(found));
     if let Some(method) = without_entry.find(is_of_type).filter(|_| is_one_method) {
         let may_hold = !time.waits_on_condition(profile);
-        return may_hold
-            .then_some((Relation::SameType, Owner { tid, comm, method, innermost, activity, percent }));
+        return may_hold.then_some((Relation::SameType, Owner { method, ..owner }));
     }
     let proceeds = match activity {
         Activity::Runs | Activity::WaitsForCpu => true,
@@ -139,6 +151,5 @@ fn find<'a>(
             !is_main && matches!(cause, ChildProcess | FileIo | NameResolution | Sleep | SocketIo)
         }
     };
-    let owner = Owner { tid, comm, method: innermost, innermost, activity, percent };
     proceeds.then_some((Relation::None, owner))
 }

@@ -6,6 +6,7 @@ use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind
 
 use super::process_events::{ProcessEvents, most_frequent};
 use crate::found::Found;
+use crate::locks::ManagedOwner;
 use crate::thread_group::percent;
 
 /// The least number of threads that wait for the lock at a time, on average. Below, there are times at which no thread waits.
@@ -60,8 +61,16 @@ fn owner(events: &ProcessEvents<'_>, waits: &[&RuntimeEvent]) -> Option<(u64, St
     if share < MIN_OWNER_PERCENT {
         return None;
     }
-    let name = name(events, owner).map(|name| format!(" ({name})")).unwrap_or_default();
-    Some((owner, format!("its owner is thread {owner}{name} at {share:.0} % of them")))
+    Some((owner, format!("its owner is thread {} at {share:.0} % of them", label(events, owner))))
+}
+
+/// A thread of the process with its last name: `31 "worker" (managed 5)`, `31 (worker)` where memory did not show it.
+fn label(events: &ProcessEvents<'_>, tid: u64) -> String {
+    let read = |tid| ManagedOwner::find(events.profile, events.process, tid, u64::MAX);
+    if let Some(managed) = u32::try_from(tid).ok().and_then(read) {
+        return managed.label();
+    }
+    name(events, tid).map_or_else(|| tid.to_string(), |name| format!("{tid} ({name})"))
 }
 
 /// The last name of a thread of the process.

@@ -1,6 +1,6 @@
 //! Locks whose owners were read in the memory of their process.
 
-use profiler_profile::{Finding, FindingKind, LockOwner, ThreadState};
+use profiler_profile::{Finding, FindingKind, GcMode, LockOwner, ManagedThread, ThreadState};
 
 use super::{HZ, NS_PER_S, Threads};
 use crate::without_idle_threads;
@@ -27,6 +27,22 @@ fn read(threads: &mut Threads, times_ms: &[u64], lock: u64, owner: u32, waiters:
     for time_ms in times_ms {
         let time_ns = time_ms * NS_PER_S / 1_000;
         threads.builder.add_lock_owner(LockOwner { time_ns, owner, lock, managed_thread_id: 4, waiters });
+    }
+}
+
+/// Adds readings of an owner with its managed thread, whose id is 5: its name and its exception.
+fn read_managed(threads: &mut Threads, tid: u32, texts: [Option<&str>; 2]) {
+    let thread = threads.builder.thread(threads.process, tid, "worker");
+    let [name, exception] = texts.map(|text| Some(threads.builder.string(text?)));
+    for time_ms in EACH_SECOND {
+        threads.builder.add_managed_thread(ManagedThread {
+            time_ns: time_ms * NS_PER_S / 1_000,
+            thread,
+            managed_id: 5,
+            name,
+            exception,
+            gc_mode: GcMode::Cooperative,
+        });
     }
 }
 
@@ -63,6 +79,77 @@ fn threads_that_own_the_locks_of_each_other_are_a_deadlock_beside_a_thread_that_
         "4 threads wait for locks in Shop.Price.Read, and none gets one in the last 10.0 s; each of these locks is owned by one \
          of these threads"
     );
+}
+
+/// The evidence on a single owner behind that on the threads that wait.
+fn owner_text(mut threads: Threads, texts: [Option<&str>; 2]) -> String {
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 4);
+    read_managed(&mut threads, BUSY, texts);
+    let finding = only(threads);
+    let (_, owner) = finding.evidence.split_once("; the owner is ").unwrap();
+    owner.to_owned()
+}
+
+#[test]
+fn a_managed_owner_is_named_with_its_whole_name_and_its_exception() {
+    for (texts, expected) in [
+        (
+            [Some("price computation"), None],
+            "thread 12 \"price computation\" (managed 5), in Shop.Report.Sum (100 % on a CPU)",
+        ),
+        (
+            [Some("price computation"), Some("System.FormatException")],
+            "thread 12 \"price computation\" (managed 5), in Shop.Report.Sum (100 % on a CPU), throws or handles \
+             System.FormatException",
+        ),
+        ([None, None], "thread 12 (worker, managed 5), in Shop.Report.Sum (100 % on a CPU)"),
+    ] {
+        assert_eq!(owner_text(threads(), texts), expected);
+    }
+}
+
+#[test]
+fn the_name_of_a_managed_owner_is_bounded_in_the_text() {
+    let long = "\u{e9}".repeat(1_000);
+    let text = owner_text(threads(), [Some(&long), Some(&long)]);
+    assert_eq!(text.matches('\u{e9}').count(), 2 * 64, "{text}");
+    assert_eq!(text.matches('\u{2026}').count(), 2, "{text}");
+}
+
+#[test]
+fn a_deadlock_names_the_managed_threads_that_own_the_locks() {
+    let cycle = |owners: u32| {
+        let mut threads = Threads::wall();
+        threads.add(1, ThreadState::Blocked, "main;pthread_join@libc.so.6");
+        threads.add(6, ThreadState::Blocked, READ);
+        for owner in 0..owners {
+            let waiters = if owner == 0 { 7 - owners } else { 1 };
+            read(&mut threads, &EACH_SECOND, 0x1000 + u64::from(owner), WAITING + owner, waiters);
+            read_managed(&mut threads, WAITING + owner, [Some(&format!("transfer {owner}")), None]);
+        }
+        let finding = only(threads);
+        assert_eq!(finding.kind, FindingKind::Deadlock);
+        let (_, cycle) = finding.evidence.split_once("; each of these locks is owned by ").unwrap();
+        cycle.to_owned()
+    };
+    let both = "one of these threads: 8 \"transfer 0\" (managed 5) and 9 \"transfer 1\" (managed 5)";
+    assert_eq!(cycle(2), both);
+    let third = "10 \"transfer 2\" (managed 5)";
+    assert!(cycle(4).ends_with(&format!("{third} and 1 other")), "{}", cycle(4));
+    assert!(cycle(6).ends_with(&format!("{third} and 3 others")), "{}", cycle(6));
+}
+
+#[test]
+fn a_managed_owner_and_one_of_native_code_are_named_both() {
+    let mut threads = threads();
+    threads.add(1, ThreadState::OnCpu, "start_thread@libc.so.6;compute");
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 3);
+    read(&mut threads, &EACH_SECOND, 0x2000, BUSY + 1, 1);
+    read_managed(&mut threads, BUSY, [Some("report"), None]);
+    let finding = only(threads);
+    let expected = "; the owners are thread 12 \"report\" (managed 5), in Shop.Report.Sum (100 % on a CPU) and in compute (100 % on \
+                    a CPU), thread 13 (worker)";
+    assert!(finding.evidence.ends_with(expected), "{finding}");
 }
 
 #[test]

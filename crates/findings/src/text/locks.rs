@@ -7,7 +7,7 @@ use profiler_profile::{FindingFacts, sum};
 use super::partner_after;
 use crate::{
     WaitCause,
-    locks::{LockWait, Owner, Owners, Relation, StuckThreads},
+    locks::{LockWait, ManagedOwner, Owner, Owners, Relation, StuckThreads},
     thread_time::Activity,
 };
 
@@ -54,34 +54,59 @@ fn waits(threads: &[LockWait<'_>], shortest_ns: u64) -> String {
 
 /// The threads that can own the lock, and what they do.
 fn owners(owners: &Owners<'_>) -> String {
-    let named: Vec<_> = owners.threads.iter().take(MAX_NAMED).map(|owner| place(owner)).collect();
+    let first = &owners.threads[..owners.threads.len().min(MAX_NAMED)];
+    // A preposition for all of them, unless the first one begins with its thread.
+    let has_one_preposition = first.first().is_some_and(|owner| owner.managed.is_none());
+    let preposition = if has_one_preposition { "in " } else { "" };
+    let named = first.iter().map(|owner| match owner.managed {
+        None if !has_one_preposition => format!("in {}", place(owner)),
+        None => place(owner),
+        Some(managed) => {
+            format!("thread {}, in {}{}", managed.label(), activity_in(owner), managed.exception_clause())
+        }
+    });
+    let named: Vec<_> = named.collect();
+    let named = format!("{preposition}{}", list(&named));
     match (owners.relation, &owners.threads[..]) {
-        (Relation::Known | Relation::SameMethod, [_]) => format!("the owner is in {}", list(&named)),
-        (Relation::Known, _) => format!("the owners are in {}", list(&named)),
-        (Relation::SameType, [_]) => format!("the owner is most likely in {}", list(&named)),
+        (Relation::Known | Relation::SameMethod, [_]) => format!("the owner is {named}"),
+        (Relation::Known, _) => format!("the owners are {named}"),
+        (Relation::SameType, [_]) => format!("the owner is most likely {named}"),
         (Relation::SameMethod | Relation::SameType, threads) => {
-            format!("the owner is most likely one of {} threads: in {}", threads.len(), list(&named))
+            format!("the owner is most likely one of {} threads: {named}", threads.len())
         }
         (Relation::None, _) => {
-            format!("they wait for each other, or for a thread that can be in {}", named.join(", or in "))
+            let places: Vec<_> = first.iter().map(place).collect();
+            format!("they wait for each other, or for a thread that can be in {}", places.join(", or in "))
         }
     }
 }
 
-/// What the memory of the process says about a deadlock.
-fn cycle(owners: &Owners<'_>) -> &'static str {
-    match owners.relation {
-        Relation::Known => "; each of these locks is owned by one of these threads",
-        Relation::SameMethod | Relation::SameType | Relation::None => "",
+/// What the memory of the process says about a deadlock, with the managed threads that own the locks.
+fn cycle(owners: &Owners<'_>) -> String {
+    const OWNED: &str = "; each of these locks is owned by one of these threads";
+    if owners.relation != Relation::Known {
+        return String::new();
     }
+    let mut labels: Vec<_> = owners.waiting.iter().take(MAX_NAMED).map(ManagedOwner::label).collect();
+    match owners.waiting.len() - labels.len() {
+        0 => {}
+        1 => labels.push("1 other".to_owned()),
+        others => labels.push(format!("{others} others")),
+    }
+    if labels.is_empty() { OWNED.to_owned() } else { format!("{OWNED}: {}", list(&labels)) }
 }
 
-/// The place of an owner: `Shop.Price.Compute (99 % on a CPU), at Shop.Price.Sum, thread 12 (worker)`.
+/// The place of an owner: `Shop.Price.Compute (99 % on a CPU) at Shop.Price.Sum, thread 12 (worker)`.
 fn place(owner: &Owner<'_>) -> String {
-    let Owner { tid, comm, method, innermost, percent, .. } = owner;
+    format!("{}, thread {} ({})", activity_in(owner), owner.tid, owner.comm)
+}
+
+/// The place and the activity: `Shop.Price.Compute (99 % on a CPU) at Shop.Price.Sum`.
+fn activity_in(owner: &Owner<'_>) -> String {
+    let Owner { method, innermost, percent, .. } = owner;
     let activity = owner.activity.text(*percent);
     let at = if innermost == method { String::new() } else { format!(" at {innermost}") };
-    format!("{method} ({activity}){at}, thread {tid} ({comm})")
+    format!("{method} ({activity}){at}")
 }
 
 /// What helps against a lock that its owner holds.
