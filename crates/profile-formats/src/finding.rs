@@ -1,9 +1,11 @@
 //! The facts of findings as fields of JSON, with text of the target escaped.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::label;
-use profiler_profile::{Certainty, Finding, FindingFacts, Selection};
+use profiler_profile::{Certainty, Finding, FindingFacts, FindingKind, ManagedThread, Profile, Selection};
 
 /// What a finding states. Fields that do not apply are absent. Times are nanoseconds since the start of sampling.
 #[derive(Serialize)]
@@ -27,6 +29,9 @@ pub(crate) struct Fields {
     line: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause_thread: Option<u32>,
+    /// The managed threads among the cause and the threads of the selection that owned locks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    managed_threads: Vec<ManagedFields>,
     /// What the threads wait for beyond their processes: its name and the id of its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     partner: Option<String>,
@@ -40,6 +45,22 @@ pub(crate) struct Fields {
     proof: Option<&'static str>,
     certainty_text: String,
     selection: SelectionFields,
+}
+
+/// The most managed threads of a finding: those that a reading has of a process.
+const MAX_MANAGED_THREADS: usize = 16;
+
+/// A managed thread that owned a lock, at the last reading.
+#[derive(Serialize)]
+struct ManagedFields {
+    thread: u32,
+    managed_id: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The type of the exception that it threw or handled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<String>,
+    gc_mode: &'static str,
 }
 
 /// What shows a finding.
@@ -58,7 +79,7 @@ struct SelectionFields {
 }
 
 impl Fields {
-    pub(crate) fn of(finding: &Finding) -> Self {
+    pub(crate) fn of(profile: &Profile, finding: &Finding) -> Self {
         let FindingFacts { share, place, partner, certainty, .. } = &finding.facts;
         let location = place.as_ref().and_then(|place| place.location.as_ref());
         Self {
@@ -72,6 +93,7 @@ impl Fields {
             file: location.map(|(file, _)| text(file)),
             line: location.map(|(_, line)| *line),
             cause_thread: finding.facts.cause_thread,
+            managed_threads: managed_threads(profile, finding),
             partner: partner.as_ref().map(|partner| text(&partner.name)),
             partner_process: partner.as_ref().and_then(|partner| partner.process),
             since_ns: finding.facts.since_ns,
@@ -82,6 +104,38 @@ impl Fields {
             },
             certainty_text: certainty.to_string(),
             selection: SelectionFields::of(&finding.facts.selection),
+        }
+    }
+}
+
+/// The owners of locks among the threads of a finding on locks.
+fn managed_threads(profile: &Profile, finding: &Finding) -> Vec<ManagedFields> {
+    use FindingKind::{Deadlock, HeldLock, LockContention, LockConvoy};
+    if !matches!(finding.kind, Deadlock | HeldLock | LockContention | LockConvoy) {
+        return Vec::new();
+    }
+    let FindingFacts { processes, cause_thread, selection, .. } = &finding.facts;
+    // The last reading of each.
+    let mut last = BTreeMap::new();
+    for reading in profile.managed_threads() {
+        let tid = profile.thread(reading.thread).tid;
+        let is_cause = *cause_thread == Some(tid);
+        let is_named = is_cause || selection.threads.contains(&tid);
+        if is_named && processes.contains(&profile.process(reading.process(profile)).pid) {
+            last.insert((!is_cause, reading.process(profile), tid), reading);
+        }
+    }
+    last.into_values().take(MAX_MANAGED_THREADS).map(|reading| ManagedFields::of(profile, reading)).collect()
+}
+
+impl ManagedFields {
+    fn of(profile: &Profile, reading: &ManagedThread) -> Self {
+        Self {
+            thread: profile.thread(reading.thread).tid,
+            managed_id: reading.managed_id,
+            name: reading.name.map(|name| text(profile.string(name))),
+            exception: reading.exception.map(|exception| text(profile.string(exception))),
+            gc_mode: reading.gc_mode.name(),
         }
     }
 }

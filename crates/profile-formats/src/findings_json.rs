@@ -57,7 +57,7 @@ impl<'a> Entry<'a> {
             evidence: text(&finding.evidence),
             remedy: text(&finding.remedy),
             event: finding.event.map(|event| profile.event(event).name.as_str()),
-            fields: Fields::of(finding),
+            fields: Fields::of(profile, finding),
         }
     }
 }
@@ -69,8 +69,8 @@ fn text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use profiler_profile::{
-        Certainty, Event, FindingFacts, FindingKind, Header, Partner, Place, ProfileBuilder, Proof,
-        RuntimeEventKind, Selection, Share, Whole, test_profile,
+        Certainty, Event, FindingFacts, FindingKind, GcMode, Header, ManagedThread, Partner, Place,
+        ProfileBuilder, Proof, RuntimeEventKind, Selection, Share, Whole, test_profile,
     };
     use serde_json::{Value, json};
 
@@ -155,6 +155,60 @@ mod tests {
         for absent in ["event", "threads", "method", "since_ns"] {
             assert_eq!(collections.get(absent), None, "{absent}");
         }
+    }
+
+    /// Adds readings of threads of the process 7, with their ids.
+    fn with_managed_threads(tids: impl IntoIterator<Item = u32>, name: &str) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let processes = [7, 8].map(|pid| builder.process(pid, "shop"));
+        let [name, exception] = [name, "System.FormatException"].map(|text| Some(builder.string(text)));
+        for tid in tids {
+            let gc_mode = GcMode::Preemptive;
+            for (time_ns, process) in [(1, processes[0]), (2, processes[0]), (3, processes[1])] {
+                let thread = builder.thread(process, tid, "worker");
+                let exception = exception.filter(|_| time_ns == 2);
+                builder.add_managed_thread(ManagedThread {
+                    time_ns,
+                    thread,
+                    managed_id: tid - 6,
+                    name,
+                    exception,
+                    gc_mode,
+                });
+            }
+        }
+        let findings = two_findings().findings().to_vec();
+        let mut profile = builder.finish(Header::default());
+        profile.set_findings(findings);
+        profile
+    }
+
+    #[test]
+    fn a_finding_on_locks_has_the_managed_threads_that_own_them() {
+        let document = document(&with_managed_threads([8, 9, 10, 11], "price\u{202e}"));
+        let fields = |tid: u32| {
+            json!({
+                "thread": tid, "managed_id": tid - 6, "name": "price\\u{202e}",
+                "exception": "System.FormatException", "gc_mode": "preemptive",
+            })
+        };
+        let findings = &document["findings"];
+        assert_eq!(
+            findings[0]["managed_threads"],
+            json!([fields(11), fields(8), fields(9)]),
+            "the cause first"
+        );
+        assert_eq!(findings[1].get("managed_threads"), None, "no lock");
+    }
+
+    #[test]
+    fn the_managed_threads_of_a_finding_are_bounded() {
+        let mut profile = with_managed_threads(7..100, "worker");
+        let mut findings = profile.findings().to_vec();
+        findings[0].facts.selection.threads = (7..100).collect();
+        profile.set_findings(findings);
+        let document = document(&profile);
+        assert_eq!(document["findings"][0]["managed_threads"].as_array().map(Vec::len), Some(16));
     }
 
     #[test]

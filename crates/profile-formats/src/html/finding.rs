@@ -25,7 +25,7 @@ pub(super) fn lines(profile: &Profile) -> Vec<Line> {
     let findings = profile.findings().iter().map(|finding| Line {
         text: title::finding(finding),
         event: finding.event.map(|event| event.index()),
-        fields: (finding.facts != FindingFacts::default()).then(|| Fields::of(finding)),
+        fields: (finding.facts != FindingFacts::default()).then(|| Fields::of(profile, finding)),
     });
     incident.chain(findings).collect()
 }

@@ -16,7 +16,17 @@ import { SIDE_NAMES } from "./measured.js";
  * @property {string} [certainty_text]
  * @property {string} [file]
  * @property {number} [line]
+ * @property {ManagedThread[]} [managed_threads] those that own locks
  * @property {FindingSelection} [selection]
+ */
+
+/**
+ * @typedef {object} ManagedThread
+ * @property {number} thread its id
+ * @property {number} managed_id
+ * @property {string} [name]
+ * @property {string} [exception] the type of the exception that it throws or handles
+ * @property {string} gc_mode
  */
 
 /**
@@ -46,9 +56,9 @@ export class FindingsView {
   }
 
   createLine(/** @type {Finding} */ finding) {
-    const { text, selection, certainty_text: certainty, file, line } = finding;
+    const { text, selection, certainty_text: certainty, file, line, managed_threads: owners = [] } = finding;
     if (!selection) return createNameElement(text);
-    const title = file ? `${certainty}\n${file}:${line}` : certainty;
+    const title = [certainty, ...(file ? [`${file}:${line}`] : []), ...owners.map(describeOwner)].join("\n");
     const onclick = ({ currentTarget }) => this.choose(currentTarget, finding);
     const attributes = { type: "button", title, "aria-pressed": "false", onclick };
     const button = createElement("button", attributes, createNameElement(text));
@@ -61,6 +71,12 @@ export class FindingsView {
     for (const other of this.buttons) other.setAttribute("aria-pressed", String(other === button && !isSelected));
     this.onSelect(isSelected ? null : finding);
   }
+}
+
+/** A managed thread in words: `thread 17 "worker" (managed 5, preemptive): System.FormatException`. */
+function describeOwner(/** @type {ManagedThread} */ { thread, managed_id: id, name, exception, gc_mode: mode }) {
+  const named = name === undefined ? `thread ${thread}` : `thread ${thread} "${name}"`;
+  return `${named} (managed ${id}, ${mode})${exception === undefined ? "" : `: ${exception}`}`;
 }
 
 /** The spans of a selection. @returns {SpanRange} */
