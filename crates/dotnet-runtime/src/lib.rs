@@ -79,6 +79,8 @@ mod method_names;
 mod modules;
 mod monitors;
 mod nibble_map;
+#[cfg(test)]
+mod recorded_reads;
 mod runtime;
 mod runtime_types;
 mod symbols;

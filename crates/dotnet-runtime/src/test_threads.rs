@@ -49,6 +49,9 @@ pub(crate) fn thread_object(index: u64) -> u64 {
     0x43_0000 + index * 0x100
 }
 
+/// The field of [`MAIN`] with the handle of its exception.
+pub(crate) const LAST_EXCEPTION: u64 = 0x41_0000 + 336;
+
 pub(crate) const NAME: u64 = 0x44_0000;
 pub(crate) const EXCEPTION: u64 = 0x44_1000;
 
@@ -81,7 +84,7 @@ pub(crate) fn write(memory: &mut TestMemory, version: Version) {
     memory.write_u64(thread(ENDED) + 296, 0xbaad_f00d);
     memory.write_u32(thread(WORKER) + 4, 1);
     write_name(memory, "worker");
-    memory.write_u64(thread(MAIN) + 336, handle(MAIN) + 8);
+    memory.write_u64(LAST_EXCEPTION, handle(MAIN) + 8);
     memory.write_u64(handle(MAIN) + 8, EXCEPTION);
     // A bit of the garbage collector.
     memory.write_u64(EXCEPTION, type_of(OUTER) | 1);

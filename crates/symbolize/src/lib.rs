@@ -105,6 +105,8 @@ pub use self::{
 /// Entry points of the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzz {
+    #[cfg(feature = "dotnet-memory")]
+    pub use crate::method_memory::examine_memory;
     #[cfg(feature = "capture")]
     pub use crate::{diagnostics::fuzz::read_recording, method_memory::replay_memory};
     pub use crate::{

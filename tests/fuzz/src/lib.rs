@@ -88,6 +88,12 @@ pub fn dotnet_runtime(bytes: &[u8]) {
     dotnet_runtime::find_methods(bytes);
 }
 
+/// What was read of the memory of a .NET runtime, as a capture has it.
+pub fn runtime_memory(bytes: &[u8]) {
+    symbolize::replay_memory(bytes);
+    symbolize::examine_memory(bytes);
+}
+
 /// A perf map in two parts. The first byte is the position of the split.
 pub fn perf_map(bytes: &[u8]) {
     let (first, second, bytes) = split(bytes);

@@ -370,6 +370,12 @@ pub fn replay_memory(recording: &[u8]) {
     let _ = MethodMemory::new(1, false).replay(recording, &Arc::default()).memory_bytes();
 }
 
+/// Makes the lookups of a recording again, and finds frames and locks in its memory.
+#[cfg(all(fuzzing, feature = "dotnet-memory"))]
+pub fn examine_memory(recording: &[u8]) {
+    runtime_reader::examine(recording);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

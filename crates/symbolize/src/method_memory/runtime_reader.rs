@@ -321,6 +321,35 @@ pub(super) fn replay(recording: &[u8], budget: &Arc<WorkBudget>, mut add: impl F
     }
 }
 
+/// Finds what the memory of each reading of a recording has: methods with what describes their frames, locks and their owners.
+#[cfg(fuzzing)]
+pub(super) fn examine(recording: &[u8]) {
+    const MAX_TIME: Duration = Duration::from_secs(1);
+    let deadline = Instant::now() + MAX_TIME;
+    let memory = Arc::new(ReplayedMemory::default());
+    let Ok(mut recording) = MemoryRecording::parse(recording) else { return };
+    let mut opened = None;
+    while Instant::now() < deadline {
+        // The lookups take the lock again.
+        let recorded = recording.next_reading(&mut lock(&memory.0));
+        let Ok(Some(recorded)) = recorded else { break };
+        if opened.is_none() {
+            let memory = Arc::clone(&memory) as Arc<dyn Memory>;
+            opened = OpenedRuntime::open(memory, recording.symbols, &Arc::default()).ok();
+        }
+        let Some(opened) = &mut opened else { continue };
+        if let Ok(found) = opened.find_all(recorded.addresses, deadline, true) {
+            for function in found.frames {
+                assert_eq!(function.instructions.len() as u64, function.code.end.0 - function.code.start.0);
+            }
+        }
+        let AwaitedLocks { locks, owners } = opened.find_locks();
+        assert!(locks.len() <= MAX_LOCKS);
+        let is_owner = |owner: &ManagedOwner| locks.iter().any(|lock| lock.owner_id == owner.os_id);
+        assert!(owners.iter().all(is_owner), "{owners:?}");
+    }
+}
+
 impl OpenedRuntime {
     /// Reads the description of a runtime.
     fn open(
