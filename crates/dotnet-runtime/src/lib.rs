@@ -79,8 +79,6 @@ mod method_names;
 mod modules;
 mod monitors;
 mod nibble_map;
-#[cfg(test)]
-mod recorded_reads;
 mod runtime;
 mod runtime_types;
 mod symbols;
@@ -88,6 +86,8 @@ mod symbols;
 mod test_image;
 #[cfg(any(test, fuzzing))]
 mod test_memory;
+#[cfg(test)]
+mod test_recording;
 #[cfg(any(test, fuzzing))]
 mod test_threads;
 #[cfg(test)]
