@@ -183,7 +183,7 @@ impl Builder {
     /// `sandbox`.
     #[cfg(feature = "sandbox")]
     pub fn sandbox(mut self, wanted: bool) -> Self {
-        self.settings.sandbox = wanted;
+        self.settings.sandbox.is_wanted = wanted;
         self
     }
 
@@ -191,7 +191,7 @@ impl Builder {
     /// profiles. Default: false. Needs the feature `sandbox`.
     #[cfg(feature = "sandbox")]
     pub fn sandbox_network(mut self, wanted: bool) -> Self {
-        self.settings.sandbox_network = wanted;
+        self.settings.sandbox.network = wanted;
         self
     }
 
@@ -239,7 +239,7 @@ impl Builder {
     /// [`Unsupported`](ErrorKind::Unsupported): a symbol server without the feature `symbol-server`.
     pub fn build(self) -> Result<Profiler> {
         let mut settings = self.settings;
-        if !is_replay(&settings) {
+        if settings.replay.is_none() {
             settings.target.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
             check_target(&settings.target.target)?;
             settings.events.check_sampling()?;
@@ -266,16 +266,13 @@ impl Builder {
         if settings.dotnet.runtime_events.stream.is_some() {
             check_event_stream(&settings)?;
         }
-        #[cfg(feature = "capture")]
         if settings.dotnet.compilations && settings.capture.is_some() {
             return Err(invalid("a capture has no compiled methods"));
         }
-        #[cfg(feature = "capture")]
         if requests_events && settings.capture.is_some() {
             return Err(invalid("a capture has no runtime events"));
         }
         settings.events.check_counted()?;
-        #[cfg(feature = "capture")]
         if !settings.events.counted.is_empty() && settings.capture.is_some() {
             return Err(invalid("a capture has CPU samples alone"));
         }
@@ -324,16 +321,6 @@ fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
         servers.extend(parsed.map_err(|message| Error::new(ErrorKind::InvalidInput, message))?);
     }
     Ok(servers)
-}
-
-fn is_replay(settings: &Settings) -> bool {
-    #[cfg(feature = "capture")]
-    return settings.replay.is_some();
-    #[cfg(not(feature = "capture"))]
-    {
-        let _ = settings;
-        false
-    }
 }
 
 fn check_target(target: &Target) -> Result<()> {

@@ -102,6 +102,9 @@ mod kernel_release;
 pub mod proc_mount;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
+#[cfg(not(feature = "sandbox"))]
+#[path = "no_sandbox.rs"]
+mod sandbox;
 mod session;
 mod settings;
 mod static_probes;

@@ -6,7 +6,7 @@ use profiler_sampler::{DEFAULT_MAX_OVERHEAD_PERCENT, EventSettings, StackSetting
 
 use profiler_symbolize::{EventRequest, MethodEventRequests, RuntimeRequests, symbol_server::Server};
 
-use crate::command_user::CommandUser;
+use crate::{command_user::CommandUser, sandbox::SandboxSettings};
 
 /// The settings of a session.
 #[derive(Clone, Debug)]
@@ -19,13 +19,10 @@ pub(crate) struct Settings {
     /// `None` is every CPU that is online.
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) max_overhead_percent: f64,
-    #[cfg(feature = "sandbox")]
-    pub(crate) sandbox: bool,
-    #[cfg(feature = "sandbox")]
-    pub(crate) sandbox_network: bool,
-    #[cfg(feature = "capture")]
+    pub(crate) sandbox: SandboxSettings,
+    /// The new directory of a capture that is recorded.
     pub(crate) capture: Option<PathBuf>,
-    #[cfg(feature = "capture")]
+    /// The directory of the capture that is replayed.
     pub(crate) replay: Option<PathBuf>,
 }
 
@@ -39,27 +36,10 @@ impl Default for Settings {
             dotnet: DotnetSettings::default(),
             cpus: None,
             max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
-            #[cfg(feature = "sandbox")]
-            sandbox: false,
-            #[cfg(feature = "sandbox")]
-            sandbox_network: false,
-            #[cfg(feature = "capture")]
+            sandbox: SandboxSettings::default(),
             capture: None,
-            #[cfg(feature = "capture")]
             replay: None,
         }
-    }
-}
-
-impl Settings {
-    /// Whether threads of the session write files: a capture, the symbol cache, or the removal of a perf map.
-    #[cfg(feature = "sandbox")]
-    pub(crate) fn writes_files_while_sampling(&self) -> bool {
-        #[cfg(feature = "capture")]
-        let captures = self.capture.is_some();
-        #[cfg(not(feature = "capture"))]
-        let captures = false;
-        captures || self.dotnet.perf_map || !self.names.symbol_servers.is_empty()
     }
 }
 

@@ -35,7 +35,8 @@ const NONE: u32 = u32::MAX;
 /// Entries by address and time, each with a payload.
 #[derive(Debug)]
 pub(crate) struct CodeMap<T> {
-    entries: Vec<Entry<T>>,
+    /// All entries in the order in which they were added.
+    pub(crate) entries: Vec<Entry<T>>,
     versions: Vec<Version>,
     /// The newest version of each piece by its start address. A piece ends with the entry of that version, or where the
     /// next piece starts.
@@ -56,7 +57,7 @@ pub(crate) struct Entry<T> {
     /// Its first address.
     pub(crate) start: u64,
     /// The address after its last one. Equal to `start` if the size is unknown.
-    end: u64,
+    pub(crate) end: u64,
     /// The time from which on it exists.
     pub(crate) exists_from_ns: u64,
     /// The data of the source.
@@ -92,12 +93,6 @@ pub(crate) enum InsertError {
 }
 
 impl<T> Entry<T> {
-    /// The size in bytes. 0 is an unknown size.
-    #[cfg(feature = "capture")]
-    pub(crate) fn size(&self) -> u64 {
-        self.end - self.start
-    }
-
     /// The address after the last one that certainly belongs to the entry: one of unknown size has its first byte.
     fn covered_end(&self) -> u64 {
         self.end.max(self.start.saturating_add(1))
@@ -252,12 +247,6 @@ impl<T> CodeMap<T> {
             map.insert(start, size, exists_from_ns, payload)?;
         }
         Ok(map)
-    }
-
-    /// All entries in the order in which they were added.
-    #[cfg(feature = "capture")]
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
-        self.entries.iter()
     }
 
     /// Identifies a period without replacements: lookups of one address at two times of the same epoch have the same

@@ -12,6 +12,7 @@ use profiler_symbolize::kernel::shows_addresses;
 use super::{Finding, Remedy, Situation, Status, remedy::MIN_KERNEL};
 use crate::{
     error::{ErrorKind, Operation},
+    sandbox::describe_limits,
     sys::capability::Capability,
 };
 
@@ -44,28 +45,8 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
         map_files(situation, open_own_map_file()),
         hardware_events(abilities::has_cycle_counter()),
     ]);
-    #[cfg(feature = "sandbox")]
-    findings.push(sandbox(has_seccomp(), crate::sandbox::landlock_version()));
+    findings.extend(describe_limits().map(|limits| Finding::ok("sandbox", limits)));
     findings
-}
-
-/// What confines the profiler itself.
-#[cfg(feature = "sandbox")]
-fn sandbox(has_seccomp: bool, landlock: Option<u32>) -> Finding {
-    let filter =
-        if has_seccomp { "system call filter" } else { "no system call filter: the kernel has no seccomp" };
-    let landlock = landlock.map_or_else(
-        || "no Landlock for commands on recordings".to_owned(),
-        |version| format!("Landlock {version} for commands on recordings"),
-    );
-    Finding::ok("sandbox", format!("dropped capabilities, {filter}, {landlock}"))
-}
-
-/// Whether system calls can be filtered (`Documentation/userspace-api/seccomp_filter.rst`, "Sysctls").
-#[cfg(feature = "sandbox")]
-fn has_seccomp() -> bool {
-    fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail")
-        .is_ok_and(|actions| actions.contains("errno"))
 }
 
 fn release(situation: &Situation) -> Finding {

@@ -14,7 +14,9 @@
 //! Landlock cannot confine a session: a confined process may not inspect processes outside of its domain
 //! (`hook_ptrace_access_check`, `security/landlock/task.c`), and `/proc/PID/maps` is such an inspection.
 
+mod limits;
 mod rights;
+mod session;
 mod system_calls;
 mod written_files;
 
@@ -23,29 +25,12 @@ use std::{io, os::fd::BorrowedFd, thread};
 use rustix::thread::CapabilitySet;
 
 use self::system_calls::{Job, Network};
-pub use self::{rights::restore_file_rights, written_files::landlock_version};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    settings::Settings,
+pub(crate) use self::{
+    limits::describe_limits,
+    session::{SandboxSettings, SessionSandbox},
 };
-
-/// Drops the rights that a session with these settings does not need, in the calling thread and the threads that it
-/// starts.
-pub(crate) fn reduce_rights(settings: &Settings) -> Result<()> {
-    rights::reduce(rights::of_session(settings), settings.writes_files_while_sampling())
-        .map_err(|error| failed("reduce the rights of the session", error))
-}
-
-/// Refuses the system calls that a running session with these settings does not need, in all threads of the process.
-pub(crate) fn filter_system_calls(settings: &Settings) -> Result<()> {
-    let network = match (settings.sandbox_network, settings.names.symbol_servers.is_empty()) {
-        (true, _) => Network::ClientAndServer,
-        (false, false) => Network::Client,
-        (false, true) => Network::None,
-    };
-    let job = Job::Session { network };
-    system_calls::filter(job).map_err(|error| failed("install the system call filter", error))
-}
+pub use self::{rights::restore_file_rights, written_files::landlock_version};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Confines a process that reads recordings or captures and writes into these directories. `network`: it also asks
 /// symbol servers, and writes their files into the cache.

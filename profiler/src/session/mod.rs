@@ -5,6 +5,9 @@ mod after_target;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
+#[cfg(not(feature = "capture"))]
+#[path = "no_capture.rs"]
+mod capture;
 mod debug_directories;
 mod interval;
 mod measures;

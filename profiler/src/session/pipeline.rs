@@ -5,14 +5,13 @@ use std::{sync::Arc, time::Instant};
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
-#[cfg(feature = "capture")]
-use profiler_sampler::capture::{Capture, RecordedCounts, Recorder, VERSION};
 use profiler_sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId};
 use profiler_symbolize::{ProcessEvents, Symbolizer};
 
 use super::{
     account::{Account, IntervalLosses},
     after_target,
+    capture::SessionRecorder,
     interval::Interval,
     measures::MeasuredEvents,
     memory_shortage::MemoryShortage,
@@ -38,8 +37,6 @@ const MUTEX_POLL: Poll = Poll::new(1_000_000_000, 9);
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
     processes: ProcessTable,
-    /// The processes whose mappings were read before sampling began.
-    prefetched_pids: Vec<u32>,
     symbolizer: Symbolizer,
     unwinding: Option<UnwindTableThread>,
     stacks: RetainedStacks,
@@ -62,8 +59,7 @@ pub(super) struct Pipeline {
     received: Received,
     /// Samples of ids which no longer belong to the target.
     foreign: Counts,
-    #[cfg(feature = "capture")]
-    recorder: Option<Recorder>,
+    recorder: SessionRecorder,
     memory_shortage: MemoryShortage,
     losses: IntervalLosses,
     /// The zero of the times in the current profile, and in the first one, `CLOCK_MONOTONIC` nanoseconds.
@@ -100,8 +96,7 @@ pub(super) struct PipelineParts {
     /// The process of a command, whose samples are ignored until its first exec.
     pub(super) command_pid: Option<u32>,
     /// Saves everything that is processed into a capture.
-    #[cfg(feature = "capture")]
-    pub(super) recorder: Option<Recorder>,
+    pub(super) recorder: SessionRecorder,
 }
 
 impl PipelineParts {
@@ -122,8 +117,7 @@ impl PipelineParts {
             forget_stack: None,
             memory_shortage: MemoryShortage::default(),
             command_pid: None,
-            #[cfg(feature = "capture")]
-            recorder: None,
+            recorder: SessionRecorder::default(),
         }
     }
 }
@@ -132,7 +126,6 @@ impl Pipeline {
     pub(super) fn new(parts: PipelineParts) -> Self {
         Self {
             processes: ProcessTable::new(parts.proc, parts.filter),
-            prefetched_pids: Vec::new(),
             symbolizer: parts.symbolizer,
             unwinding: None,
             stacks: RetainedStacks::new(parts.forget_stack),
@@ -146,7 +139,6 @@ impl Pipeline {
             pre_exec_filter: parts.command_pid.map(PreExecFilter::new),
             received: Received::default(),
             foreign: Counts::default(),
-            #[cfg(feature = "capture")]
             recorder: parts.recorder,
             memory_shortage: parts.memory_shortage,
             losses: IntervalLosses::default(),
@@ -161,12 +153,8 @@ impl Pipeline {
     }
 
     /// Completes the capture, where one is recorded.
-    #[cfg(feature = "capture")]
-    pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(recorder) = self.recorder.take() {
-            recorder.finish(capture)?;
-        }
-        Ok(())
+    pub(super) fn finish_recording(&mut self) -> Result<()> {
+        self.recorder.finish()
     }
 
     /// Reads the mappings of these processes before they are sampled.
@@ -174,7 +162,7 @@ impl Pipeline {
         for pid in pids {
             self.processes.prefetch(*pid);
         }
-        self.prefetched_pids.extend(pids);
+        self.recorder.note_prefetched(pids);
     }
 
     /// Starts to collect the events of runtimes that were found meanwhile.
@@ -206,22 +194,6 @@ impl Pipeline {
         self.unwinding = Some(unwinding);
     }
 
-    /// The first line of the capture of a session that ends with `interval`.
-    #[cfg(feature = "capture")]
-    pub(super) fn describe_capture(&self, interval: &Interval) -> Capture {
-        Capture {
-            version: VERSION,
-            target: interval.header.target.clone(),
-            frequency_hz: self.events.timer_hz,
-            cpus: interval.header.cpus,
-            started_ns: self.session_started_ns,
-            ended_ns: interval.ended_ns,
-            started_unix_ns: interval.header.started_unix_ns,
-            counts: RecordedCounts::new(&interval.counts, self.events.ticks_index()),
-            expected: self.prefetched_pids.clone(),
-        }
-    }
-
     /// The kernel's counters. What is due of events is without samples of processes that are not targets, and while sampling
     /// goes on without samples that are still on their way.
     fn settled_counts(&self, interval: &Interval) -> KernelCounts {
@@ -251,7 +223,6 @@ impl Pipeline {
     }
 
     /// Loads what resolves addresses of the kernel, while this process has the rights for it.
-    #[cfg(feature = "sandbox")]
     pub(super) fn load_kernel_names(&mut self) {
         self.symbolizer.load_kernel_names();
     }
@@ -270,16 +241,12 @@ impl Pipeline {
         }
         for event in std::mem::take(&mut batch.events) {
             // A capture holds no events of processes that are not sampled.
-            #[cfg(feature = "capture")]
-            if self.recorder.is_some() && self.processes.is_relevant(&event) {
+            if self.recorder.is_recording() && self.processes.is_relevant(&event) {
                 batch.events.push(event.clone());
             }
             self.processes.apply(event);
         }
-        #[cfg(feature = "capture")]
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record(&batch)?;
-        }
+        self.recorder.record(&batch)?;
         self.losses.add(&batch);
         if batch.may_lack_events {
             self.processes.lose_events();
@@ -377,6 +344,7 @@ impl Pipeline {
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         if interval.is_last {
             self.unwinding = None;
+            self.recorder.describe(&interval, &self.events, self.session_started_ns);
         }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);
@@ -409,7 +377,6 @@ impl Pipeline {
             ..interval.header
         };
         let profile = builder.finish(header);
-        #[cfg(feature = "capture")]
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);
         }

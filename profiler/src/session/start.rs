@@ -8,14 +8,11 @@ use std::{
 
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
-#[cfg(feature = "capture")]
-use profiler_sampler::capture::Recorder;
 use profiler_sampler::{LoadedSource, Plan, SampleSource, raise_locked_memory_limit};
 
-#[cfg(feature = "capture")]
-use super::capture;
 use super::{
     Session, Shared,
+    capture::{SessionRecorder, replay},
     debug_directories::debug_file_directories,
     pipeline::{Pipeline, PipelineParts},
     polling_interval::PollingInterval,
@@ -25,30 +22,27 @@ use super::{
     target::{self, FoundTarget},
     unwinding::UnwindTableThread,
 };
-#[cfg(feature = "sandbox")]
-use crate::sandbox;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Result},
+    sandbox::SessionSandbox,
     settings::Settings,
     sys::command::GatedCommand,
 };
 
 /// Starts a session that samples, or that replays a capture.
 pub(crate) fn start(settings: &Settings) -> Result<Session> {
-    #[cfg(feature = "capture")]
-    if let Some(directory) = &settings.replay {
-        return capture::replay(settings, directory);
+    match replay(settings)? {
+        Some(session) => Ok(session),
+        None => Found::find(settings)?.load()?.run(),
     }
-    Found::find(settings)?.load()?.run()
 }
 
 /// The target is found, and its command forked: it has the rights and limits that this process has now.
 struct Found<'a> {
     settings: &'a Settings,
     proc: Arc<ProcFs>,
-    #[cfg(feature = "capture")]
-    recorder: Option<Recorder>,
+    recorder: SessionRecorder,
     target: FoundTarget,
     plan: Plan,
 }
@@ -57,9 +51,9 @@ struct Found<'a> {
 /// can be read from `/proc`.
 struct Loaded<'a> {
     settings: &'a Settings,
+    sandbox: SessionSandbox,
     proc: Arc<ProcFs>,
-    #[cfg(feature = "capture")]
-    recorder: Option<Recorder>,
+    recorder: SessionRecorder,
     /// Without processes that have ended.
     target: FoundTarget,
     plan: Plan,
@@ -69,12 +63,8 @@ struct Loaded<'a> {
 
 impl<'a> Found<'a> {
     fn find(settings: &'a Settings) -> Result<Self> {
-        #[cfg(feature = "capture")]
-        let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
-        #[cfg(feature = "capture")]
-        let proc = Arc::new(open_proc(recorder.as_ref())?);
-        #[cfg(not(feature = "capture"))]
-        let proc = Arc::new(ProcFs::live());
+        let recorder = SessionRecorder::create(settings)?;
+        let proc = recorder.open_proc()?;
         let target = target::find(&settings.target, &proc)?;
         let first_pid = target.initial_pids.first().copied();
         let counted = probe_places::plan(&settings.events.counted, &proc, first_pid)?;
@@ -86,49 +76,31 @@ impl<'a> Found<'a> {
             children: target.children,
             max_overhead_percent: settings.max_overhead_percent,
         };
-        Ok(Self {
-            settings,
-            proc,
-            #[cfg(feature = "capture")]
-            recorder,
-            target,
-            plan,
-        })
+        Ok(Self { settings, proc, recorder, target, plan })
     }
 
     /// Loads the BPF programs, with the rights of the session alone.
     fn load(self) -> Result<Loaded<'a>> {
-        let Self { settings, proc, mut target, .. } = self;
+        let Self { settings, proc, recorder, mut target, plan } = self;
         let shared = Arc::new(Shared::new()?);
         // Before the capability for it is given up.
         raise_locked_memory_limit();
         raise_open_files_limit();
-        #[cfg(feature = "sandbox")]
-        if settings.sandbox {
-            sandbox::reduce_rights(settings)?;
-        }
-        let (plan, source) = load(self.plan, settings, &shared)?;
+        let sandbox = SessionSandbox::new(settings);
+        sandbox.reduce_rights()?;
+        let (plan, source) = load(plan, settings, &shared)?;
         target.watch.remove_ended(&mut target.process_filter, &mut target.initial_pids)?;
         if let ProcessFilter::Only { children, .. } = &mut target.process_filter {
             *children = plan.children;
         }
-        Ok(Loaded {
-            settings,
-            proc,
-            #[cfg(feature = "capture")]
-            recorder: self.recorder,
-            target,
-            plan,
-            source,
-            shared,
-        })
+        Ok(Loaded { settings, sandbox, proc, recorder, target, plan, source, shared })
     }
 }
 
 impl Loaded<'_> {
     /// Reads what is there of the target, and starts sampling and the command.
     fn run(self) -> Result<Session> {
-        let Self { settings, proc, target, plan, mut source, shared, .. } = self;
+        let Self { settings, sandbox, proc, recorder, target, plan, mut source, shared } = self;
         let FoundTarget { process_filter, watch, initial_pids, description, command, .. } = target;
         let polling_interval = PollingInterval::new(&process_filter);
         let directories = debug_file_directories(&settings.names)?;
@@ -143,8 +115,7 @@ impl Loaded<'_> {
             forget_stack: Some(Box::new(source.forget_sent_stack()?)),
             memory_shortage: shared.memory_shortage.clone(),
             command_pid: command.as_ref().map(GatedCommand::pid),
-            #[cfg(feature = "capture")]
-            recorder: self.recorder,
+            recorder,
         });
         pipeline.prefetch(&initial_pids);
         if !settings.dotnet.runtime_events.is_empty() {
@@ -175,8 +146,7 @@ impl Loaded<'_> {
             None => None,
         };
         // Samples wait for this in the ring buffer; before them, it would delay the first one.
-        #[cfg(feature = "sandbox")]
-        if settings.sandbox && settings.stacks.kernel {
+        if sandbox.confines() && settings.stacks.kernel {
             pipeline.load_kernel_names();
         }
         let header = Header {
@@ -191,10 +161,7 @@ impl Loaded<'_> {
         session.symbol_budget = symbol_budget;
         session.max_frequency_hz = settings.events.cpu_samples.then_some(settings.events.frequency_hz);
         session.selected_cpus = settings.cpus.clone().unwrap_or_default();
-        #[cfg(feature = "sandbox")]
-        if settings.sandbox {
-            sandbox::filter_system_calls(settings)?;
-        }
+        sandbox.filter_system_calls()?;
         Ok(session)
     }
 }
@@ -233,12 +200,6 @@ fn reduced_plans(plan: &Plan, settings: &Settings) -> Vec<(Plan, &'static str)> 
         plans.extend(without_both);
     }
     plans
-}
-
-#[cfg(feature = "capture")]
-fn open_proc(recorder: Option<&Recorder>) -> Result<ProcFs> {
-    recorder
-        .map_or(Ok(ProcFs::live()), |recorder| Ok(ProcFs::with_capture(recorder.create_proc_directory()?)))
 }
 
 /// The error of a command that cannot be executed. A refusal is no missing privilege of the profiler: the file has no

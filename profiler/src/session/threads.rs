@@ -97,8 +97,6 @@ fn reply_to(
         let IntervalCounts { counts_before, counts } = *counts;
         Interval { header, ended_ns, counts_before, counts, adjustment, is_last }
     });
-    #[cfg(feature = "capture")]
-    let capture = interval.as_ref().filter(|_| is_last).map(|interval| pipeline.describe_capture(interval));
     let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
     let profile = match interval {
         Some(interval) => {
@@ -119,9 +117,8 @@ fn reply_to(
     let measures = if parts.has_measures() { pipeline.take_measures(ended_ns) } else { None };
     // The session may have been dropped.
     let _ = reply.send(Taken { profile, measures });
-    #[cfg(feature = "capture")]
-    if let Some(capture) = capture {
-        pipeline.finish_recording(&capture)?;
+    if is_last {
+        pipeline.finish_recording()?;
     }
     Ok(())
 }

@@ -1,5 +1,11 @@
 //! Looks up the methods of one process, as its runtime reported them, by address and time.
 
+#[cfg(feature = "capture")]
+mod recording;
+#[cfg(not(feature = "capture"))]
+#[path = "method_table/no_recording.rs"]
+mod recording;
+
 use std::collections::HashSet;
 
 use profiler_dotnet_symbols::managed::Tier;
@@ -240,13 +246,6 @@ impl MethodTable {
         }
     }
 
-    /// Adds one method.
-    #[cfg(feature = "capture")]
-    pub(super) fn add(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: NewMethod<'_>) {
-        let stored = self.store(method, false);
-        self.insert(start, size_bytes, exists_from_ns, stored);
-    }
-
     fn insert(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: Option<StoredMethod>) {
         let is_added =
             method.is_some_and(|method| self.code.insert(start, size_bytes, exists_from_ns, method).is_ok());
@@ -329,12 +328,6 @@ impl MethodTable {
     pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
         let method = self.compilations.at(thread, time_ns)?;
         Some(self.qualified_name(method.module_id, &method.name))
-    }
-
-    /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
-    #[cfg(feature = "capture")]
-    pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
-        self.code.entries().map(|entry| (entry.start, entry.size(), self.runtime_method(entry)))
     }
 
     /// See [`CodeMap::epoch`].

@@ -23,8 +23,6 @@ mod method_table;
 mod module_names;
 mod omitted_counts;
 mod raised_capability;
-#[cfg(feature = "capture")]
-mod recording;
 mod report;
 mod requested_perf_map;
 mod runtime_process;
@@ -66,7 +64,6 @@ use self::{
 use crate::event_request::EventRequest;
 
 /// The file of a capture with the recording of a process ([`RuntimeNames::recording`]).
-#[cfg(feature = "capture")]
 pub(crate) const RECORDING_FILE: &str = "runtime-methods.jsonl";
 
 /// Additional time for a report after the deadline of the listener, which has to put the report together.
@@ -132,11 +129,10 @@ impl RuntimeNames {
         Self { listener, awaited_report: None, perf_map, methods: MethodTable::default() }
     }
 
-    /// The methods in the recording of a capture.
-    #[cfg(feature = "capture")]
-    pub(crate) fn from_recording(text: &[u8]) -> Self {
-        let (listener, methods) = (ListenerState::Finished, recording::read(text));
-        Self { listener, awaited_report: None, perf_map: None, methods }
+    /// The methods in the recording of a capture; `None` without the feature `capture`.
+    pub(crate) fn from_recording(text: &[u8]) -> Option<Self> {
+        let (listener, methods) = (ListenerState::Finished, MethodTable::from_recording(text)?);
+        Some(Self { listener, awaited_report: None, perf_map: None, methods })
     }
 
     /// Takes the next steps to enable the perf map, if one was requested.
@@ -223,12 +219,11 @@ impl RuntimeNames {
         }
     }
 
-    /// The recording of the methods for a capture. `None` is a process without a runtime.
-    #[cfg(feature = "capture")]
+    /// The recording of the methods for a capture. `None` is a process without a runtime, or a build without the feature `capture`.
     pub(crate) fn recording(&self) -> Option<Vec<u8>> {
         match self.listener {
             ListenerState::NotStarted(..) => None,
-            ListenerState::Running(_) | ListenerState::Finished => Some(recording::write(&self.methods)),
+            ListenerState::Running(_) | ListenerState::Finished => self.methods.recording(),
         }
     }
 }

@@ -513,16 +513,9 @@ fn from_memory(method: &FoundMethod) -> FoundCode {
 }
 
 /// The methods that the runtime reported while the capture was taken.
-#[cfg(feature = "capture")]
 fn captured_names(process: &Process, proc: &ProcFs) -> Option<RuntimeNames> {
     let recording = proc.read(process.pid, crate::diagnostics::RECORDING_FILE).ok()?;
-    Some(RuntimeNames::from_recording(&recording))
-}
-
-/// Only the feature `capture` reads recordings of a runtime.
-#[cfg(not(feature = "capture"))]
-fn captured_names(_: &Process, _: &ProcFs) -> Option<RuntimeNames> {
-    None
+    RuntimeNames::from_recording(&recording)
 }
 
 /// The data for connecting to the runtime of a process. `None` is a process whose root is not open.

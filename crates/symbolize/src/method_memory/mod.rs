@@ -158,7 +158,6 @@ impl MethodMemory {
     }
 
     /// What was read for a capture, as a file in it. It can be replayed.
-    #[cfg(feature = "capture")]
     pub(crate) fn recording(&self) -> Option<Vec<u8>> {
         self.reader.recording(self.pid)
     }

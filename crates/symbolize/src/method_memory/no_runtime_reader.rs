@@ -26,7 +26,6 @@ impl RuntimeReader {
         Self
     }
 
-    #[cfg_attr(not(feature = "capture"), expect(dead_code))]
     pub(super) fn recording(&self, _: u32) -> Option<Vec<u8>> {
         None
     }

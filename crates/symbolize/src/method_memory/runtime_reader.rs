@@ -176,7 +176,6 @@ impl RuntimeReader {
     }
 
     /// What was read, as a file of a capture, if it is recorded.
-    #[cfg_attr(not(feature = "capture"), expect(dead_code))]
     pub(super) fn recording(&self, pid: u32) -> Option<Vec<u8>> {
         lock(self.recorder.as_ref()?).recording(pid)
     }

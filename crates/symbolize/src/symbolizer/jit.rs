@@ -13,11 +13,12 @@ use profiler_profile::{EventSessionCause, Reason};
 use super::Symbolizer;
 use crate::{
     CodeKey, ManagedFunctionFrames, MethodEventRequests,
-    diagnostics::{ReportScope, RuntimeNames},
+    diagnostics::{self, ReportScope, RuntimeNames},
     jit::{
         JitBudgets, JitNames,
         tenant_limits::{self, MAX_JIT_BYTES},
     },
+    method_memory::{self, MethodMemory},
     modules::tenants::tenant_of,
     symbol::Symbolized,
 };
@@ -152,8 +153,8 @@ impl Symbolizer {
         processes
     }
 
-    /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded.
-    #[cfg(feature = "capture")]
+    /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded. What they reported needs the
+    /// feature `capture`.
     pub fn capture_jit_names(&self, processes: &ProcessTable) {
         if !self.proc.records_capture() {
             return;
@@ -162,14 +163,13 @@ impl Symbolizer {
             let Some(process) = processes.get(*key) else { continue };
             if let Some(recording) = names.runtime.as_ref().and_then(RuntimeNames::recording)
                 && let Err(error) =
-                    self.proc.capture_entry(process.pid, crate::diagnostics::RECORDING_FILE, &recording)
+                    self.proc.capture_entry(process.pid, diagnostics::RECORDING_FILE, &recording)
             {
                 log::warn!("the capture lacks the runtime methods of process {}: {error}", process.pid);
             }
-            if let Some(recording) =
-                names.method_memory.as_ref().and_then(crate::method_memory::MethodMemory::recording)
+            if let Some(recording) = names.method_memory.as_ref().and_then(MethodMemory::recording)
                 && let Err(error) =
-                    self.proc.capture_entry(process.pid, crate::method_memory::RECORDING_FILE, &recording)
+                    self.proc.capture_entry(process.pid, method_memory::RECORDING_FILE, &recording)
             {
                 log::warn!("the capture lacks the runtime memory of process {}: {error}", process.pid);
             }
@@ -180,7 +180,6 @@ impl Symbolizer {
         }
     }
 
-    #[cfg(feature = "capture")]
     fn capture_files(&self, pid: u32, names: &JitNames) {
         for (path, file) in names.files() {
             if let Err(error) = self.proc.capture_root_file(pid, path, file) {

@@ -15,26 +15,31 @@ use profiler_sampler::SampleSource as _;
 use profiler_sampler::{EventPlan, ReplaySource, capture::proc_directory};
 use profiler_symbolize::symbol_server::SymbolServers;
 
-use super::{
-    Session, Shared,
-    debug_directories::debug_file_directories,
-    pipeline::{Pipeline, PipelineParts},
-    polling_interval::PollingInterval,
-    reader::Reader,
-    symbolizer::new_symbolizer,
-    target::TargetWatch,
-};
 #[cfg(fuzzing)]
 use crate::session::{Adjustment, interval::Interval};
-use crate::{error::Result, settings::Settings};
+use crate::{
+    error::Result,
+    session::{
+        Session, Shared,
+        debug_directories::debug_file_directories,
+        pipeline::{Pipeline, PipelineParts},
+        polling_interval::PollingInterval,
+        reader::Reader,
+        symbolizer::new_symbolizer,
+        target::TargetWatch,
+    },
+    settings::Settings,
+};
 
-/// Starts a session whose samples come from a capture.
-pub(super) fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
+/// Starts a session whose samples come from the capture that the settings name; `None` if they name none.
+pub(in crate::session) fn replay(settings: &Settings) -> Result<Option<Session>> {
+    let Some(directory) = &settings.replay else { return Ok(None) };
     let Replay { source, header, pipeline, servers } = Replay::open(settings, directory)?;
     let polling_interval = PollingInterval::new(&ProcessFilter::All);
     let shared = Arc::new(Shared::new()?);
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, TargetWatch::default(), None, servers)
+    let watch = TargetWatch::default();
+    Session::run_threads(shared, reader, pipeline, header, watch, None, servers).map(Some)
 }
 
 /// Replays a capture without threads, which would wait for each other on a busy machine.

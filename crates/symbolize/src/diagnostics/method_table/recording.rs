@@ -8,7 +8,7 @@ use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 use serde::{Deserialize, Serialize};
 
-use super::method_table::{Completeness, MethodTable, NewMethod, RuntimeMethod};
+use super::{Completeness, MethodTable, NewMethod, RuntimeMethod};
 
 /// The module id of recorded methods, whose names include the module.
 const NO_MODULE: u64 = 0;
@@ -38,8 +38,32 @@ struct RecordedMethod<'a> {
     name: Cow<'a, str>,
 }
 
+impl MethodTable {
+    /// The methods as a file of a capture.
+    pub(in crate::diagnostics) fn recording(&self) -> Option<Vec<u8>> {
+        Some(write(self))
+    }
+
+    /// The methods in the file of a capture.
+    pub(in crate::diagnostics) fn from_recording(text: &[u8]) -> Option<Self> {
+        Some(read(text))
+    }
+
+    /// Adds one method.
+    fn add(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: NewMethod<'_>) {
+        let stored = self.store(method, false);
+        self.insert(start, size_bytes, exists_from_ns, stored);
+    }
+
+    /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
+    pub(in crate::diagnostics) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
+        let entries = self.code.entries.iter();
+        entries.map(|entry| (entry.start, entry.end - entry.start, self.runtime_method(entry)))
+    }
+}
+
 /// Serializes a method table.
-pub(super) fn write(table: &MethodTable) -> Vec<u8> {
+fn write(table: &MethodTable) -> Vec<u8> {
     let Completeness { malformed_events, dropped_events, truncated, failure, complete_until_ns } =
         table.completeness;
     let complete_ns = 0..complete_until_ns;
@@ -55,7 +79,7 @@ pub(super) fn write(table: &MethodTable) -> Vec<u8> {
 }
 
 /// Reads a recording. Lines that are no methods count as malformed events.
-pub(super) fn read(text: &[u8]) -> MethodTable {
+fn read(text: &[u8]) -> MethodTable {
     let mut table = MethodTable::default();
     let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let first = lines.next().and_then(|line| serde_json::from_slice::<RecordedCompleteness>(line).ok());
@@ -92,14 +116,14 @@ mod tests {
     use super::*;
 
     fn table() -> MethodTable {
-        let mut table = MethodTable::default();
-        table.completeness = Completeness {
+        let completeness = Completeness {
             malformed_events: 1,
             dropped_events: 2,
             truncated: false,
             failure: Some(Reason::RuntimeSilent),
             complete_until_ns: 9,
         };
+        let mut table = MethodTable { completeness, ..MethodTable::default() };
         let method =
             |tier, can_be_unloaded, name| NewMethod { module_id: NO_MODULE, tier, can_be_unloaded, name };
         table.add(0x1000, 16, 0, method(Tier::QuickJitted, false, "app!A.Early()"));

@@ -1,0 +1,43 @@
+//! Records and replays no capture: the feature `capture` is off.
+
+use std::sync::Arc;
+
+use profiler_processes::ProcFs;
+use profiler_sampler::{Batch, EventPlan};
+
+use super::{Session, interval::Interval};
+use crate::{error::Result, settings::Settings};
+
+/// Records nothing.
+#[derive(Debug, Default)]
+pub(super) struct SessionRecorder {}
+
+impl SessionRecorder {
+    pub(super) fn create(_: &Settings) -> Result<Self> {
+        Ok(Self {})
+    }
+
+    pub(super) fn open_proc(&self) -> Result<Arc<ProcFs>> {
+        Ok(Arc::new(ProcFs::live()))
+    }
+
+    pub(super) fn is_recording(&self) -> bool {
+        false
+    }
+
+    pub(super) fn note_prefetched(&mut self, _: &[u32]) {}
+
+    pub(super) fn record(&mut self, _: &Batch) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn describe(&mut self, _: &Interval, _: &EventPlan, _: u64) {}
+
+    pub(super) fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn replay(_: &Settings) -> Result<Option<Session>> {
+    Ok(None)
+}
