@@ -341,8 +341,10 @@ pub trait SampleSource: Send {
     /// Waits for records, at most `wait`, and returns all that are pending.
     fn read(&mut self, wait: Duration) -> Result<Batch>;
 
-    /// Has the next [`read`](Self::read) return the waits so far of threads that still wait.
-    fn end_interval(&mut self) {}
+    /// Returns the last batch of an interval: all records that are pending, and the waits so far of threads that still wait.
+    fn end_interval(&mut self) -> Result<Batch> {
+        self.read(Duration::ZERO)
+    }
 
     /// Changes the frequency of CPU samples, hertz, at most to that of the start; 0 takes no CPU sample.
     fn set_frequency_hz(&mut self, _frequency_hz: u64) -> Result<()> {

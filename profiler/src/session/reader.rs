@@ -10,7 +10,7 @@ use std::{
 };
 
 use profiler_processes::monotonic_ns;
-use profiler_sampler::{SampleSource, raise_thread_priority};
+use profiler_sampler::{Batch, SampleSource, raise_thread_priority};
 
 use super::{
     Request, Shared,
@@ -70,15 +70,18 @@ impl Reader {
             let stopped_ns = if is_last { Some(self.source.stop()?) } else { None };
             let mut counts_before = None;
             if let Some(request) = request.as_ref().filter(|request| request.parts.has_profile()) {
-                self.source.end_interval();
                 if let Some(frequency_hz) = request.adjustment.frequency_hz {
                     self.source.set_frequency_hz(frequency_hz)?;
                 }
                 counts_before = Some(self.source.counts()?);
             }
             let ended_ns = stopped_ns.unwrap_or_else(monotonic_ns);
-            let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
-            self.read_batch(&mut queue, wait)?;
+            let batch = match &request {
+                Some(_) if counts_before.is_some() => self.source.end_interval()?,
+                Some(_) => self.source.read(Duration::ZERO)?,
+                None => self.source.read(self.polling_interval.get())?,
+            };
+            self.enqueue(&mut queue, batch)?;
             if self.source.is_exhausted() {
                 exhausted = true;
                 self.shared.set_exhausted();
@@ -98,8 +101,7 @@ impl Reader {
         }
     }
 
-    fn read_batch(&mut self, queue: &mut BatchQueue<'_>, wait: Duration) -> Result<()> {
-        let batch = self.source.read(wait)?;
+    fn enqueue(&mut self, queue: &mut BatchQueue<'_>, batch: Batch) -> Result<()> {
         self.polling_interval.update(&batch);
         self.shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
         if !batch.samples.is_empty() {
@@ -118,7 +120,7 @@ mod tests {
     use crate::session::{Adjustment, Parts};
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
-    use profiler_sampler::{Batch, KernelCounts, Result};
+    use profiler_sampler::{KernelCounts, Result};
 
     /// A source that always has records and reports each read, each end of an interval and the stop.
     struct Source {
@@ -142,8 +144,9 @@ mod tests {
             Ok(Batch { lost_events: 1, ..Batch::default() })
         }
 
-        fn end_interval(&mut self) {
+        fn end_interval(&mut self) -> Result<Batch> {
             let _ = self.interval_ends.send(());
+            self.read(Duration::ZERO)
         }
 
         fn stop(&mut self) -> Result<u64> {

@@ -59,7 +59,7 @@ impl CountedWaits {
     }
 
     /// Adds the samples so far of threads that wait at the end of an interval.
-    pub(super) fn end_interval(
+    pub(super) fn add_unfinished(
         &mut self,
         threads: impl IntoIterator<Item = OffCpuThread>,
         ended_ns: u64,
@@ -186,7 +186,7 @@ mod tests {
     fn the_time_for_which_a_woken_thread_waits_for_a_cpu_can_be_left_out() {
         let (mut waits, mut batch) = (CountedWaits::new(0, true), Batch::default());
         waits.end(&record(thread(100, 180), 200), &mut batch).unwrap();
-        waits.end_interval([thread(300, 320)], 340, &mut batch);
+        waits.add_unfinished([thread(300, 320)], 340, &mut batch);
         waits.end(&record(thread(300, 320), 350), &mut batch).unwrap();
         let blocked = ThreadState::Blocked;
         assert_eq!(samples(&batch), [(blocked, 180, 80), (blocked, 320, 20)]);
@@ -222,7 +222,7 @@ mod tests {
         let mut interval = |threads: &[OffCpuThread], ended_ns, record: Option<OffCpuRecord>| {
             let mut batch = Batch::default();
             record.iter().for_each(|record| waits.end(record, &mut batch).unwrap());
-            waits.end_interval(threads.iter().copied(), ended_ns, &mut batch);
+            waits.add_unfinished(threads.iter().copied(), ended_ns, &mut batch);
             samples(&batch)
         };
         let (blocked, runnable) = (ThreadState::Blocked, ThreadState::Runnable);

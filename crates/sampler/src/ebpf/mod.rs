@@ -224,6 +224,25 @@ impl EbpfSource {
         self.programs.events().iter_mut().try_for_each(|event| event.run_due(batch))
     }
 
+    /// Adds the records of programs. After the end, of those too that a CPU still ran.
+    fn drain(&mut self, batch: &mut Batch) {
+        if self.stopped && self.plan.events.has_unbounded_rate() {
+            bpf_link::wait_for_closed();
+        }
+        self.programs.drain(batch);
+    }
+
+    /// Adds sideband events, and brings what was read into the order of times. `read_ns`: before this time, all records were in the
+    /// rings. After the end, none will follow.
+    fn complete(&mut self, batch: &mut Batch, read_ns: u64) -> Result<()> {
+        for cpu in &mut self.cpus {
+            cpu.sideband.drain(batch);
+        }
+        self.update_cpus(batch)?;
+        self.order.order(batch, if self.stopped { u64::MAX } else { read_ns });
+        Ok(())
+    }
+
     /// Waits for records; returns whether there are enough to wake the reader, or it was woken.
     fn poll(&self, wait: Duration) -> Result<bool> {
         let mut fds = vec![
@@ -365,28 +384,29 @@ impl SampleSource for EbpfSource {
         if self.stopped {
             // Passes can be seconds apart, and the last one counts the periods since the one before.
             self.run_passes(&mut batch)?;
-            if self.plan.events.has_unbounded_rate() {
-                bpf_link::wait_for_closed();
-            }
         } else {
             self.wait(wait, &mut batch)?;
         }
-        // All records from before this time are in the rings. After the end, none will follow.
         let now_ns = monotonic_ns();
-        let watermark_ns = if self.stopped { u64::MAX } else { now_ns };
-        self.programs.drain(&mut batch);
-        let mut events = self.programs.events().iter_mut();
-        events.try_for_each(|event| event.read(now_ns - 1, &mut batch))?;
-        for cpu in &mut self.cpus {
-            cpu.sideband.drain(&mut batch);
-        }
-        self.update_cpus(&mut batch)?;
-        self.order.order(&mut batch, watermark_ns);
+        self.drain(&mut batch);
+        self.complete(&mut batch, now_ns)?;
         Ok(batch)
     }
 
-    fn end_interval(&mut self) {
-        self.programs.events().iter_mut().for_each(|event| event.end_interval());
+    fn end_interval(&mut self) -> Result<Batch> {
+        let mut batch = Batch::default();
+        if !self.stopped {
+            self.wakeups.reset().map_err(wait_error)?;
+            self.end_opening()?;
+        }
+        // The stacks that a pass sends are read before the waits that have them.
+        self.programs.events().iter_mut().try_for_each(|event| event.run_last(&mut batch))?;
+        let now_ns = monotonic_ns();
+        self.drain(&mut batch);
+        let mut events = self.programs.events().iter_mut();
+        events.try_for_each(|event| event.add_unfinished(now_ns - 1, &mut batch))?;
+        self.complete(&mut batch, now_ns)?;
+        Ok(batch)
     }
 
     fn set_frequency_hz(&mut self, frequency_hz: u64) -> Result<()> {

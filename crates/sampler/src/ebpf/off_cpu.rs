@@ -11,12 +11,10 @@ use profiler_processes::monotonic_ns;
 use zerocopy::FromBytes;
 
 use super::{
-    counted_waits::CountedWaits,
     iterator_pass::{self, Blockage, MAX_WAITING_THREADS},
     programs::{ProgramLoader, attach_iterator},
 };
 use crate::{
-    Batch,
     error::{Error, ErrorKind, Operation, Result},
     sys::{
         bpf::{self, ProgramType},
@@ -37,8 +35,6 @@ pub(super) struct OffCpuWaits {
     blockage: Blockage,
     threads: OwnedFd,
     next_pass: Instant,
-    /// Whether the interval ends with the next read.
-    interval_ends: bool,
     /// `CLOCK_MONOTONIC` nanoseconds.
     stopped_ns: Option<u64>,
 }
@@ -71,7 +67,6 @@ impl OffCpuWaits {
             blockage: Blockage::default(),
             threads: loader.map(names::MAP_OFF_CPU_THREADS)?,
             next_pass: Instant::now(),
-            interval_ends: false,
             stopped_ns: None,
         })
     }
@@ -94,30 +89,13 @@ impl OffCpuWaits {
         self.stopped_ns = Some(monotonic_ns());
     }
 
-    /// Has the next [`read`](Self::read) add the samples of waits so far.
-    pub(super) fn end_interval(&mut self) {
-        self.interval_ends = true;
-    }
-
     /// Runs the pass that is due. It sends stacks, which are read before the waits that have them.
     pub(super) fn run_due(&mut self) -> Result<()> {
-        if self.interval_ends || self.next_pass <= Instant::now() { self.run_pass() } else { Ok(()) }
-    }
-
-    /// Adds the samples of threads that wait at the end of the interval, if it ends: up to this time, before that of the
-    /// batch, or up to the end of sampling.
-    pub(super) fn read(&mut self, until_ns: u64, waits: &mut CountedWaits, batch: &mut Batch) -> Result<()> {
-        if !std::mem::take(&mut self.interval_ends) {
-            return Ok(());
-        }
-        let ended_ns = self.stopped_ns.unwrap_or(until_ns);
-        let threads = self.waiting_threads(ended_ns).map_err(failed)?;
-        waits.end_interval(threads, ended_ns, batch);
-        Ok(())
+        if self.next_pass <= Instant::now() { self.run_pass() } else { Ok(()) }
     }
 
     /// Captures the stacks that are missing.
-    fn run_pass(&mut self) -> Result<()> {
+    pub(super) fn run_pass(&mut self) -> Result<()> {
         self.next_pass = Instant::now() + PASS_INTERVAL;
         let Some(link) = &self.pass else { return Ok(()) };
         let is_blocked = match iterator_pass::run_with_deadline(link.as_fd()) {
@@ -128,8 +106,13 @@ impl OffCpuWaits {
         Ok(())
     }
 
-    /// The threads that wait at a time.
-    fn waiting_threads(&self, at_ns: u64) -> io::Result<Vec<OffCpuThread>> {
+    /// The threads that wait at a time, or at the end of sampling if it was earlier, and that time.
+    pub(super) fn waiting_threads(&self, at_ns: u64) -> Result<(Vec<OffCpuThread>, u64)> {
+        let at_ns = self.stopped_ns.unwrap_or(at_ns);
+        Ok((self.read_threads(at_ns).map_err(failed)?, at_ns))
+    }
+
+    fn read_threads(&self, at_ns: u64) -> io::Result<Vec<OffCpuThread>> {
         let mut threads = Vec::new();
         for key in bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize)? {
             let thread = self.thread(&key)?;

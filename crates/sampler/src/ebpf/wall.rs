@@ -143,8 +143,8 @@ impl WallPasses {
         self.flushed_ticks
     }
 
-    /// Has the next pass add the samples of threads that still wait.
-    pub(super) fn end_interval(&mut self) {
+    /// Makes a pass due that adds the samples of threads that still wait.
+    pub(super) fn plan_flush(&mut self) {
         self.next_flush = Instant::now();
         self.next_pass = self.next_flush;
     }

@@ -67,10 +67,8 @@ enum Interval {
     Runs,
     /// A pass has to run that adds the samples of threads that still wait.
     Ends,
-    /// It has run, maybe before the reader asks for its samples.
+    /// It has run. No other pass runs until the next read begins, so that the counters are those of the samples.
     HasEnded,
-    /// The reader has its samples. No pass runs until the next read begins, so that the counters are those of the samples.
-    WasRead,
 }
 
 impl WallThread {
@@ -89,10 +87,11 @@ impl WallThread {
         Ok(Self { shared, thread: Some(thread), blockage: Blockage::default() })
     }
 
-    /// Has the next [`read`](Self::read) return the samples of threads that still wait. No pass follows before
+    /// Runs the pass that ends an interval, and adds the samples of threads that still wait to a batch. No pass follows before
     /// [`resume`](Self::resume).
-    pub(super) fn end_interval(&self) {
-        self.shared.set_interval(Interval::Ends);
+    pub(super) fn run_last(&mut self, batch: &mut Batch) -> Result<()> {
+        drop(self.shared.end_interval());
+        self.read(batch)
     }
 
     /// Lets passes run after the end of an interval whose samples were read.
@@ -100,9 +99,9 @@ impl WallThread {
         self.shared.resume();
     }
 
-    /// Adds the samples without a record to a batch, after the pass that ends the interval, if it ends.
+    /// Adds the samples without a record to a batch.
     pub(super) fn read(&mut self, batch: &mut Batch) -> Result<()> {
-        let mut state = self.shared.read();
+        let mut state = self.shared.lock();
         self.blockage.set(state.is_blocked(), "threads that wait are not sampled");
         batch.samples.append(&mut state.samples);
         state.error.take().map_or(Ok(()), Err)
@@ -136,18 +135,15 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for the pass that ends the interval, if it ends.
-    fn read(&self) -> MutexGuard<'_, State> {
-        let mut state = self.wait_while(|state| state.interval == Interval::Ends && !state.has_ended);
-        if state.interval == Interval::HasEnded {
-            state.interval = Interval::WasRead;
-        }
-        state
+    /// Ends the interval, and waits for its last pass.
+    fn end_interval(&self) -> MutexGuard<'_, State> {
+        self.set_interval(Interval::Ends);
+        self.wait_while(|state| state.interval == Interval::Ends && !state.has_ended)
     }
 
     fn resume(&self) {
         let mut state = self.lock();
-        if state.interval == Interval::WasRead {
+        if state.interval == Interval::HasEnded {
             state.interval = Interval::Runs;
             self.changed.notify_all();
         }
@@ -184,10 +180,10 @@ fn run(passes: &mut WallPasses, shared: &Shared) {
         let wait = match interval {
             Interval::Runs => passes.time_to_next(),
             Interval::Ends => {
-                passes.end_interval();
+                passes.plan_flush();
                 Duration::ZERO
             }
-            Interval::HasEnded | Interval::WasRead => Duration::MAX,
+            Interval::HasEnded => Duration::MAX,
         };
         if !wait.is_zero() {
             (state, _) = shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
@@ -236,21 +232,22 @@ mod tests {
         shared.set_interval(Interval::Ends);
         shared.resume();
         assert_eq!(shared.lock().interval, Interval::Ends, "its pass has not run");
-        // The thread of passes is faster than the reader.
         shared.set_interval(Interval::HasEnded);
-        assert_eq!(shared.read().interval, Interval::WasRead);
-        assert_eq!(shared.read().interval, Interval::WasRead);
+        assert_eq!(shared.lock().interval, Interval::HasEnded);
         shared.resume();
         assert_eq!(shared.lock().interval, Interval::Runs);
     }
 
     #[test]
-    fn a_read_waits_for_the_pass_that_ends_the_interval() {
+    fn the_end_of_an_interval_waits_for_its_last_pass() {
         let shared = Shared::default();
-        shared.set_interval(Interval::Ends);
         std::thread::scope(|scope| {
-            scope.spawn(|| shared.set_interval(Interval::HasEnded));
-            assert_eq!(shared.read().interval, Interval::WasRead);
+            scope.spawn(|| {
+                let ends = shared.wait_while(|state| state.interval != Interval::Ends);
+                drop(ends);
+                shared.set_interval(Interval::HasEnded);
+            });
+            assert_eq!(shared.end_interval().interval, Interval::HasEnded);
         });
     }
 }

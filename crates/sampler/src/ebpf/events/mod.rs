@@ -121,9 +121,6 @@ pub(crate) trait LoadedEvent: Send {
     /// Detaches the programs. Their records can still be read.
     fn stop(&mut self) {}
 
-    /// Has the next reads return the waits so far of threads that still wait.
-    fn end_interval(&mut self) {}
-
     /// Lets passes run after the end of an interval: its samples and counters were read.
     fn resume(&self) {}
 
@@ -132,8 +129,13 @@ pub(crate) trait LoadedEvent: Send {
         Ok(())
     }
 
-    /// Adds samples without a record after all pending records, up to a time, if the interval ends.
-    fn read(&mut self, _until_ns: u64, _batch: &mut Batch) -> Result<()> {
+    /// Runs the last pass of an interval, and adds samples without a record. No pass follows before [`resume`](Self::resume).
+    fn run_last(&mut self, _batch: &mut Batch) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds the samples so far of waits that last at the end of an interval, up to a time. All pending records were decoded.
+    fn add_unfinished(&mut self, _until_ns: u64, _batch: &mut Batch) -> Result<()> {
         Ok(())
     }
 }

@@ -129,16 +129,18 @@ impl LoadedEvent for LoadedWaits {
         self.waits.stop();
     }
 
-    fn end_interval(&mut self) {
-        self.waits.end_interval();
-    }
-
     fn run_due(&mut self, _batch: &mut Batch) -> Result<()> {
         self.waits.run_due()
     }
 
-    fn read(&mut self, until_ns: u64, batch: &mut Batch) -> Result<()> {
-        self.waits.read(until_ns, &mut self.counted, batch)
+    fn run_last(&mut self, _batch: &mut Batch) -> Result<()> {
+        self.waits.run_pass()
+    }
+
+    fn add_unfinished(&mut self, until_ns: u64, batch: &mut Batch) -> Result<()> {
+        let (threads, ended_ns) = self.waits.waiting_threads(until_ns)?;
+        self.counted.add_unfinished(threads, ended_ns, batch);
+        Ok(())
     }
 }
 

@@ -101,16 +101,16 @@ impl LoadedEvent for LoadedWall {
         Ok(())
     }
 
-    fn end_interval(&mut self) {
-        self.thread.iter().for_each(WallThread::end_interval);
-    }
-
     fn resume(&self) {
         self.thread.iter().for_each(WallThread::resume);
     }
 
     fn run_due(&mut self, batch: &mut Batch) -> Result<()> {
         self.thread.as_mut().map_or(Ok(()), |thread| thread.read(batch))
+    }
+
+    fn run_last(&mut self, batch: &mut Batch) -> Result<()> {
+        self.thread.as_mut().map_or(Ok(()), |thread| thread.run_last(batch))
     }
 }
 
