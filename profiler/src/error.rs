@@ -31,7 +31,7 @@ pub struct Error {
 impl Error {
     /// An error without a source.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        profiler_sampler::Error { kind, message: message.into(), source: None }.into()
+        profiler_sampler::Error::new(kind, message).into()
     }
 
     /// An error with its source.
@@ -40,7 +40,7 @@ impl Error {
         message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        profiler_sampler::Error { kind, message: message.into(), source: Some(source.into()) }.into()
+        profiler_sampler::Error::with_source(kind, message, source).into()
     }
 
     /// The error of a failed `operation`.
@@ -49,7 +49,7 @@ impl Error {
         message: impl Into<Cow<'static, str>>,
         source: io::Error,
     ) -> Self {
-        Self::with_source(ErrorKind::of_io(operation, &source), message, source)
+        profiler_sampler::Error::from_io(operation, message, source).into()
     }
 
     /// The error of a failed `operation` on a file that exists as long as the target does.
@@ -58,7 +58,7 @@ impl Error {
         message: impl Into<Cow<'static, str>>,
         source: io::Error,
     ) -> Self {
-        Self::with_source(ErrorKind::of_target_io(operation, &source), message, source)
+        profiler_sampler::Error::from_target_io(operation, message, source).into()
     }
 
     /// The kind to branch on.

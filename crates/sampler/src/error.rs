@@ -77,12 +77,12 @@ impl ErrorKind {
 
 impl Error {
     /// An error without a source.
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
     /// An error with its source.
-    pub(crate) fn with_source(
+    pub fn with_source(
         kind: ErrorKind,
         message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -91,16 +91,12 @@ impl Error {
     }
 
     /// The error of a failed `operation`.
-    pub(crate) fn from_io(
-        operation: Operation,
-        message: impl Into<Cow<'static, str>>,
-        source: io::Error,
-    ) -> Self {
+    pub fn from_io(operation: Operation, message: impl Into<Cow<'static, str>>, source: io::Error) -> Self {
         Self::with_source(ErrorKind::of_io(operation, &source), message, source)
     }
 
     /// The error of a failed `operation` on a file that exists as long as the target does.
-    pub(crate) fn from_target_io(
+    pub fn from_target_io(
         operation: Operation,
         message: impl Into<Cow<'static, str>>,
         source: io::Error,

@@ -236,8 +236,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_sample_waits_only_degrades() {
-        let message = "this kernel has no BTF".into();
-        let refused = Err(profiler_sampler::Error { kind: ErrorKind::Unsupported, message, source: None });
+        let refused = Err(profiler_sampler::Error::new(ErrorKind::Unsupported, "this kernel has no BTF"));
         let finding = waits(&root_with(&[]), "wall-clock samples", "--wall", refused);
         assert_eq!((finding.status, finding.lacks), (Status::Degraded, Some("--wall")));
         assert_eq!(finding.observed, "this kernel has no BTF");

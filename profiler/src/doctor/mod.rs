@@ -6,7 +6,7 @@ mod privilege;
 mod process;
 mod remedy;
 mod setting;
-mod situation;
+pub(crate) mod situation;
 
 pub use self::{remedy::Remedy, situation::Situation};
 use crate::error::Result;

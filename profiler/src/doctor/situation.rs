@@ -17,7 +17,7 @@ const INITIAL_USER_NAMESPACE: u64 = 0xefff_fffd;
 const MAPS_NOT_LOCKED: KernelRelease = KernelRelease { major: 5, minor: 11 };
 
 /// The lowest `kernel.perf_event_paranoid` at which Debian's and Ubuntu's kernels refuse `CAP_PERFMON`.
-pub(super) const PARANOID_NEEDS_ADMIN: i64 = 3;
+pub(crate) const PARANOID_NEEDS_ADMIN: i64 = 3;
 
 /// Facts about the process and the kernel that decide which operations are permitted.
 ///

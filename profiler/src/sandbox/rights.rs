@@ -12,7 +12,10 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 
-use crate::{kernel_release::KernelRelease, settings::Settings, sys::user::set_file_user};
+use crate::{
+    doctor::situation::PARANOID_NEEDS_ADMIN, kernel_release::KernelRelease, settings::Settings,
+    sys::user::set_file_user,
+};
 
 /// `kernel.overflowuid`: the user that owns nothing.
 const UNPRIVILEGED_USER: u32 = 65534;
@@ -37,9 +40,6 @@ const SPLIT_FROM_ADMIN: CapabilitySet =
 
 /// From this version on, one BPF link attaches a program to all places of a probe (`BPF_TRACE_UPROBE_MULTI`).
 const FIRST_WITH_PROBE_LINKS: KernelRelease = KernelRelease { major: 6, minor: 6 };
-
-/// The value of `kernel.perf_event_paranoid` from which Debian's kernels allow perf events to `CAP_SYS_ADMIN` alone.
-const PARANOID_ADMIN: i64 = 3;
 
 /// The capabilities that a session with these settings can need.
 pub(super) fn of_session(settings: &Settings) -> CapabilitySet {
@@ -69,7 +69,7 @@ fn attaches_probes_as_perf_events(settings: &Settings) -> bool {
 
 fn needs_admin() -> bool {
     let has_others = capabilities(None).is_ok_and(|sets| sets.permitted.contains(SPLIT_FROM_ADMIN));
-    let is_paranoid = sysctl("perf_event_paranoid").is_some_and(|level| level >= PARANOID_ADMIN);
+    let is_paranoid = sysctl("perf_event_paranoid").is_some_and(|level| level >= PARANOID_NEEDS_ADMIN);
     !has_others || is_paranoid
 }
 

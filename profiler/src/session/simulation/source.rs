@@ -155,11 +155,8 @@ impl SampleSource for SimulatedSource {
     }
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
-        let failed = |error: std::io::Error| Error {
-            kind: ErrorKind::Io,
-            message: "failed to wait for a request".into(),
-            source: Some(error.into()),
-        };
+        let failed =
+            |error: std::io::Error| Error::with_source(ErrorKind::Io, "failed to wait for a request", error);
         let timeout =
             rustix::event::Timespec::try_from(wait).map_err(|error| failed(std::io::Error::other(error)))?;
         poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout))
