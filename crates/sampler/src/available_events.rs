@@ -61,7 +61,7 @@ fn system_call_events(name: &str) -> [AvailableEvent; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CountedEvent;
+    use crate::counted_event::CountedEvent;
 
     #[test]
     fn every_event_that_is_listed_can_be_named() {

@@ -2,7 +2,7 @@
 
 use profiler_processes::{SidebandEvent, TimeOrdered};
 
-use super::{Batch, RawSample};
+use crate::{batch::Batch, sample::RawSample};
 
 /// The records that are later than the watermark of the last batch.
 #[derive(Debug)]

@@ -17,8 +17,11 @@ use profiler_profile::{EventLedger, Loss};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, KernelCounts, TimerCounts, add_loss};
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::{
+    batch::Batch,
+    counts::{KernelCounts, TimerCounts, add_loss},
+};
 
 /// The version of the format that is written. Newer versions are refused.
 pub const VERSION: u32 = 1;
@@ -286,7 +289,10 @@ fn failed(path: &Path, error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Comm, Origin, RawSample, RawStack};
+    use crate::{
+        sample::{Comm, Origin, RawSample},
+        stack::RawStack,
+    };
 
     fn batch() -> Batch {
         Batch {

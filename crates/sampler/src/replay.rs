@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, path::Path, time::Duration};
 
-use super::{
-    Batch, KernelCounts, SampleSource,
+use crate::{
+    batch::Batch,
     capture::{Capture, read},
+    counts::KernelCounts,
+    error::Result,
+    source::SampleSource,
 };
-use crate::error::Result;
 
 /// Returns the batches of a capture in their order.
 #[derive(Debug)]

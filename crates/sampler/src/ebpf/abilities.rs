@@ -10,16 +10,18 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    KernelTypes, LoadedSource,
+    LoadedSource,
     btf::Btf,
     config::has_vma_search,
     cpus::online,
+    events::DEFAULT_FREQUENCY_HZ,
+    kernel_types::KernelTypes,
+    loader::raise_locked_memory_limit,
     object::{Helper, has_helper},
-    raise_locked_memory_limit,
 };
 use crate::{
-    DEFAULT_FREQUENCY_HZ, Filter, Plan,
     error::{Error, ErrorKind, Result},
+    plan::{Filter, Plan},
     sys::{
         bpf::{self, MapShape, ProgramCode, ProgramType},
         bpf_link, perf,

@@ -19,11 +19,11 @@ use super::{
     map_sizes::MapSizes,
     object::{Helper, has_helper},
     programs::EventContext,
-    read_number,
 };
 use crate::{
-    Filter, Plan, Unwind,
     error::{Error, ErrorKind, Operation, Result},
+    plan::{Filter, Plan, Unwind},
+    sys::read_number,
 };
 
 /// The inode of the initial PID namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
@@ -347,7 +347,7 @@ fn missing_type(structure: &str, member: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{StackSettings, ebpf::map_sizes::CpuCounts};
+    use crate::{ebpf::map_sizes::CpuCounts, plan::StackSettings};
 
     fn plan(filter: Filter, children: bool) -> Plan {
         let plan = Plan::cpu_samples(filter, 99);

@@ -23,9 +23,9 @@ use super::{
     system_call_entries::SystemCallEntries,
 };
 use crate::{
-    PlannedEvent, ProbePlace, ProbedFile,
     counted_event::{CountedEvent, EventSource},
     error::{Error, ErrorKind, Operation, Result},
+    planned_event::{PlannedEvent, ProbePlace, ProbedFile},
     sys::{
         bpf::{self, ProgramType},
         bpf_link::{self, UprobePlace, Uprobes},

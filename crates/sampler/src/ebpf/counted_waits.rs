@@ -5,7 +5,10 @@ use std::{collections::HashMap, num::NonZeroU64};
 use profiler_common::off_cpu::{OffCpuRecord, OffCpuThread, Waker};
 
 use super::records::thread_state;
-use crate::{Batch, Comm, Origin, RawSample, RawWaker};
+use crate::{
+    batch::Batch,
+    sample::{Comm, Origin, RawSample, RawWaker},
+};
 
 /// How far samples have the waits of threads.
 #[derive(Debug, Default)]

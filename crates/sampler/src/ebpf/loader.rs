@@ -25,8 +25,11 @@ use super::{
     unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
 };
 use crate::{
-    Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts,
+    batch::Batch,
+    counts::{KernelCounts, TimerCounts},
     error::{Error, ErrorKind, Operation, Result},
+    plan::{Filter, Plan},
+    stack::RawStackId,
     sys::{
         bpf::{self, ProgramType},
         bpf_link::{self, IteratedTasks},

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profiler_common::names;
 
 use super::programs::EventContext;
-use crate::{Filter, Plan};
+use crate::plan::{Filter, Plan};
 
 /// Nodes that each CPU keeps for itself in an LRU map, live or free (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`).
 /// From Linux 6.16 on, it is at most half of the CPU's share of the map.

@@ -45,7 +45,6 @@ use std::{
 };
 
 pub use config::INITIAL_PID_NAMESPACE;
-pub(crate) use counters::Counters;
 pub use cpus::check_present;
 pub(crate) use kernel_types::KernelTypes;
 pub use loader::raise_locked_memory_limit;
@@ -66,11 +65,16 @@ use self::{
     sideband::Sideband,
     timers::CpuTimers,
 };
-use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, batch_order::BatchOrder};
 #[cfg(fuzzing)]
 use crate::sys::perf_ring::PerfRecord;
 use crate::{
+    batch::Batch,
+    batch_order::BatchOrder,
+    counts::{KernelCounts, TimerCounts},
     error::{Error, ErrorKind, Operation, Result},
+    plan::Plan,
+    source::SampleSource,
+    stack::RawStackId,
     sys::{bpf_link, perf::PerfEvent},
 };
 
@@ -480,9 +484,4 @@ fn wait_error(error: io::Error) -> Error {
 
 fn timer_error(error: io::Error) -> Error {
     Error::with_source(ErrorKind::Io, "failed to read the times of a timer event", error)
-}
-
-/// Reads the number in a sysctl file.
-pub(crate) fn read_number(path: &str) -> io::Result<u64> {
-    std::fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }

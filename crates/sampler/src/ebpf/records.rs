@@ -10,7 +10,11 @@ use profiler_common::{
 use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
-use crate::{Batch, Comm, Origin, RawSample, RawStack};
+use crate::{
+    batch::Batch,
+    sample::{Comm, Origin, RawSample},
+    stack::RawStack,
+};
 
 /// Decodes one record into the batch, or counts it as undecodable. `sample` decodes those of events.
 pub(super) fn decode(
@@ -98,7 +102,7 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::{CalledSystemCall, ebpf::events::decode_sample};
+    use crate::{ebpf::events::decode_sample, sample::CalledSystemCall};
 
     fn decode_into(record: &[u8], batch: &mut Batch) {
         decode(record, |kind, batch| decode_sample(kind, record, batch), batch);

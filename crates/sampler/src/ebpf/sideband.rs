@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::{
-    Batch,
+    batch::Batch,
     error::{Error, Operation, Result},
     sys::{
         perf::open_sideband,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    TimerCounts,
+    counts::TimerCounts,
     sys::{
         perf::{EventType, PerfEvent},
         sysctl,

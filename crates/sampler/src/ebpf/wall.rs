@@ -22,8 +22,8 @@ use super::{
     wall_scan::{ScanLinks, WallScanner},
 };
 use crate::{
-    RawSample,
     error::{Error, ErrorKind, Result},
+    sample::RawSample,
     sys::{
         bpf::{self, ProgramType},
         bpf_link::IteratedTasks,

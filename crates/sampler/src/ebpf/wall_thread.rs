@@ -19,8 +19,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{iterator_pass::Blockage, wall::WallPasses};
 use crate::{
-    Batch, RawSample,
+    batch::Batch,
     error::{Error, Result},
+    sample::RawSample,
     sys::priority::{end_real_time, raise_thread_priority, start_real_time},
 };
 

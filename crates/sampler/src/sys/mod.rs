@@ -11,4 +11,5 @@ pub(crate) mod perf_ring;
 pub(crate) mod priority;
 mod sysctl;
 
+pub(crate) use sysctl::read_number;
 pub use sysctl::sysctl;

@@ -12,6 +12,7 @@
 
 mod found_methods;
 mod function_frames;
+mod reading;
 #[cfg(feature = "dotnet-memory")]
 mod runtime_reader;
 #[cfg(not(feature = "dotnet-memory"))]
@@ -34,7 +35,8 @@ pub(crate) use self::found_methods::FoundMethod;
 pub use self::function_frames::ManagedFunctionFrames;
 use self::{
     found_methods::{FoundMethods, ReadMethod},
-    runtime_reader::{ReadFailure, RuntimeReader, replay},
+    reading::{Found, ReadFailure, Reading, Unnamed},
+    runtime_reader::{RuntimeReader, replay},
 };
 use crate::{
     attempts::Attempts,
@@ -85,43 +87,6 @@ pub(crate) struct MethodMemory {
     /// Whether the process had ended before the noted addresses were looked up.
     has_ended: bool,
     pub(crate) lock_readings: LockReadings,
-}
-
-/// A reading of the memory of a process.
-#[derive(Debug)]
-struct Reading {
-    /// The addresses that were to be looked up.
-    addresses: Vec<u64>,
-    found: Result<Found, ReadFailure>,
-    /// The times before and after it, `CLOCK_MONOTONIC` nanoseconds.
-    read_ns: Range<u64>,
-}
-
-/// The result of lookups.
-#[derive(Debug, Default)]
-struct Found {
-    code: Vec<(u64, Result<ReadMethod, Unnamed>)>,
-    /// What describes the frames of methods that cannot be freed.
-    frames: Vec<ManagedFunctionFrames>,
-    /// The addresses for which there was no time.
-    left: Vec<u64>,
-    /// In the first read, the starts of the code that can be freed; none if there is too much.
-    freeable: Option<Option<Vec<u64>>>,
-}
-
-/// Why an address has no method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(all(not(feature = "dotnet-memory"), not(test)), expect(dead_code))]
-enum Unnamed {
-    /// It is in a stub of a known kind, whose memory never becomes that of a method.
-    Stub,
-    /// The runtime does not list the memory as code, or as that of a stub of an unknown kind. Some stubs are in such memory, and
-    /// code that was freed was there.
-    NotListed,
-    /// Its method was gone, or its data structures changed while they were read.
-    Freed,
-    /// Its method is of a kind whose name cannot be read.
-    NoName,
 }
 
 impl MethodMemory {

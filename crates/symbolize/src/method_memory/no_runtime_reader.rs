@@ -5,17 +5,8 @@ use std::{sync::Arc, time::Duration};
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
 
-use super::Reading;
+use super::reading::{ReadFailure, Reading};
 use crate::{locks::AwaitedLocks, modules::Modules};
-
-/// Why no address was looked up.
-#[derive(Debug)]
-#[expect(dead_code)]
-pub(super) enum ReadFailure {
-    ProcessEnded,
-    NotReadable,
-    NotDescribed,
-}
 
 /// No runtime is found.
 #[derive(Debug, Default)]

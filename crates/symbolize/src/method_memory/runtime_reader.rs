@@ -30,7 +30,11 @@ use self::{
     memory_pages::MemoryPages,
     recording::{MemoryRecorder, MemoryRecording},
 };
-use super::{Found, ManagedFunctionFrames, Reading, Unnamed, found_methods::ReadMethod};
+use super::{
+    found_methods::ReadMethod,
+    function_frames::ManagedFunctionFrames,
+    reading::{Found, ReadFailure, Reading, Unnamed},
+};
 use crate::{
     locks::{AwaitedLock, AwaitedLocks, ManagedOwner},
     modules::{Modules, tenants::tenant_of},
@@ -83,38 +87,12 @@ struct OpenedRuntime {
     memory: Arc<dyn Memory>,
 }
 
-/// Why no address was looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadFailure {
-    /// The process has ended.
-    ProcessEnded,
-    /// The memory cannot be read.
-    NotReadable,
-    /// The data structures are unknown.
-    NotDescribed,
-}
-
 impl ReadFailure {
     /// Classifies an error of opening or reading the memory.
     fn of(error: &io::Error) -> Self {
         let has_ended = error.kind() == io::ErrorKind::NotFound
             || error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
         if has_ended { Self::ProcessEnded } else { Self::NotReadable }
-    }
-
-    /// Its number in recordings.
-    fn code(self) -> u8 {
-        match self {
-            Self::ProcessEnded => 1,
-            Self::NotReadable => 2,
-            Self::NotDescribed => 3,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<Self> {
-        [Self::ProcessEnded, Self::NotReadable, Self::NotDescribed]
-            .into_iter()
-            .find(|failure| failure.code() == code)
     }
 }
 

@@ -8,9 +8,15 @@ use zerocopy::FromBytes;
 
 use super::{
     super::{programs::ProgramLoader, records, sampling_program::SamplingProgram},
-    ArrivedSamples, EventKind, LoadedEvent, add_loss,
+    kind::{ArrivedSamples, EventKind, LoadedEvent},
 };
-use crate::{Batch, Counters, KernelCounts, Origin, error::Result};
+use crate::{
+    batch::Batch,
+    counts::{KernelCounts, add_loss},
+    ebpf::counters::Counters,
+    error::Result,
+    sample::Origin,
+};
 
 /// Ticks of CPUs, which are samples of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

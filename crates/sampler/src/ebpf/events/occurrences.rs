@@ -1,8 +1,7 @@
 //! Events that are sampled at their occurrences: software and hardware events, tracepoints, probes, system calls.
 
-use std::{fs::File, io, sync::Arc};
+use std::io;
 
-use profiler_addresses::FileOffset;
 use profiler_common::{
     RecordKind,
     event::{EventRecord, MAX_EVENTS},
@@ -19,41 +18,17 @@ use super::{
         programs::{EventContext, ProgramLoader},
         records,
     },
-    ArrivedSamples, EventKind, LoadedEvent, add_loss,
+    kind::{ArrivedSamples, EventKind, LoadedEvent},
 };
 use crate::{
-    Batch, CalledSystemCall, Counters, KernelCounts, Origin, RawSample, counted_event::CountedEvent,
-    error::Result, sys::perf::PerfEvent,
+    batch::Batch,
+    counts::{KernelCounts, add_loss},
+    ebpf::counters::Counters,
+    error::Result,
+    planned_event::PlannedEvent,
+    sample::{CalledSystemCall, Origin, RawSample},
+    sys::perf::PerfEvent,
 };
-
-/// An event that is sampled at its occurrences.
-#[derive(Clone, Debug)]
-pub struct PlannedEvent {
-    /// The event.
-    pub event: CountedEvent,
-    /// The places of a probe.
-    pub probed: Option<ProbedFile>,
-}
-
-/// A file with the places of a probe in it.
-#[derive(Clone, Debug)]
-pub struct ProbedFile {
-    /// The file, open.
-    pub file: Arc<File>,
-    /// At least one.
-    pub places: Vec<ProbePlace>,
-}
-
-/// A place of a probe in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbePlace {
-    /// The instruction.
-    pub offset: FileOffset,
-    /// The 16-bit counter of the programs that watch a static probe, if it has one.
-    pub semaphore: Option<FileOffset>,
-    /// The operands of a static probe, for [`ProbeArgument`](profiler_elf_symbols::ProbeArgument), separated by spaces.
-    pub operands: String,
-}
 
 /// All events of a session that are sampled at their occurrences.
 #[derive(Debug)]

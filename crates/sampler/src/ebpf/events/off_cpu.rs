@@ -18,9 +18,14 @@ use super::{
         off_cpu::OffCpuWaits,
         programs::{EventContext, ProgramLoader},
     },
-    ArrivedSamples, EventKind, LoadedEvent, Waits, add_loss,
+    kind::{ArrivedSamples, EventKind, LoadedEvent, Waits},
 };
-use crate::{Batch, Counters, KernelCounts, error::Result};
+use crate::{
+    batch::Batch,
+    counts::{KernelCounts, add_loss},
+    ebpf::counters::Counters,
+    error::Result,
+};
 
 /// Which waits are recorded, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

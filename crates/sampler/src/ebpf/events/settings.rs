@@ -3,13 +3,13 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    CpuTicks, EventKind, EventPlan, OffCpu,
-    occurrences::{Occurrences, PlannedEvent},
+    cpu_ticks::CpuTicks, kind::EventKind, occurrences::Occurrences, off_cpu::OffCpu, plan::EventPlan,
     wall::Wall,
 };
 use crate::{
     counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
+    planned_event::PlannedEvent,
 };
 
 /// The default sampling frequency: samples per second on each CPU. It avoids lock-step with timers of 100 Hz.

@@ -1,9 +1,7 @@
 //! Wall-clock samples: passes over threads that wait, and ticks of threads that run.
 
-use std::collections::HashMap;
-
 use profiler_common::{Counter, RecordKind, names, requested_stack::MAX_STACK_REQUESTS, wall::WaitRecord};
-use profiler_profile::{Event, EventLedger, Loss, ThreadId, ThreadState};
+use profiler_profile::{Event, EventLedger, Loss, ThreadState};
 use zerocopy::FromBytes;
 
 use super::{
@@ -15,10 +13,14 @@ use super::{
         wall::WallPasses,
         wall_thread::WallThread,
     },
-    ArrivedSamples, CpuTicks, EventKind, LoadedEvent, Waits, add_loss,
+    cpu_ticks::CpuTicks,
+    kind::{ArrivedSamples, EventKind, LoadedEvent, Waits},
+    wall_share::WallShare,
 };
 use crate::{
-    Batch, Counters, KernelCounts,
+    batch::Batch,
+    counts::{KernelCounts, add_loss},
+    ebpf::counters::Counters,
     error::{Error, ErrorKind, Result},
 };
 
@@ -48,8 +50,7 @@ impl EventKind for Wall {
     }
 
     fn share_of_ticks(&self, timer_hz: u64) -> Option<WallShare> {
-        let wall_hz = self.frequency_hz;
-        Some(WallShare { wall_hz, timer_hz: timer_hz.max(1), remainders: HashMap::new(), ticks: 0 })
+        Some(WallShare::new(self.frequency_hz, timer_hz))
     }
 
     fn map_entries(&self, context: &EventContext<'_>) -> Vec<(&'static str, u32)> {
@@ -119,33 +120,4 @@ pub(super) fn decode(record: &[u8], event: u16, batch: &mut Batch) -> Option<()>
     let (record, _) = WaitRecord::read_from_prefix(record).ok()?;
     batch.samples.push(records::waiting_sample(&record.thread, event)?);
     Some(())
-}
-
-/// The ticks of CPUs that count for the wall clock, by the ratio of the frequencies.
-#[derive(Debug)]
-pub struct WallShare {
-    wall_hz: u64,
-    timer_hz: u64,
-    /// For each thread, the part of a wall-clock tick for which it ran and has no sample, in ticks divided by the frequency
-    /// of the timers.
-    remainders: HashMap<ThreadId, u64>,
-    ticks: u64,
-}
-
-impl WallShare {
-    /// The wall-clock ticks of a thread that ran for these ticks of the timers.
-    pub fn of_ticks(&mut self, thread: ThreadId, timer_ticks: u64) -> u64 {
-        // A thread starts with half a tick, so that short runs are neither all counted nor all left out.
-        let remainder = self.remainders.entry(thread).or_insert(self.timer_hz / 2);
-        let sum = remainder.saturating_add(timer_ticks.saturating_mul(self.wall_hz));
-        *remainder = sum % self.timer_hz;
-        let ticks = sum / self.timer_hz;
-        self.ticks = self.ticks.saturating_add(ticks);
-        ticks
-    }
-
-    /// The wall-clock ticks of all threads.
-    pub fn ticks(&self) -> u64 {
-        self.ticks
-    }
 }

@@ -19,7 +19,8 @@ use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{ByteCursor, ParseError};
 use profiler_dotnet_runtime::RuntimeSymbols;
 
-use super::{ReadFailure, Reading, memory_pages::MemoryPages};
+use super::memory_pages::MemoryPages;
+use crate::method_memory::reading::{ReadFailure, Reading};
 
 const MAGIC: &[u8; 8] = b"DNMEMRD1";
 
@@ -105,6 +106,23 @@ impl MemoryRecorder {
         let dac_table = symbols.dac_table.map_or(0, |address| address.0);
         let header = [*MAGIC, symbols.descriptor.0.to_le_bytes(), dac_table.to_le_bytes()];
         Some([header.as_flattened(), &self.records].concat())
+    }
+}
+
+impl ReadFailure {
+    /// Its number in recordings.
+    fn code(self) -> u8 {
+        match self {
+            Self::ProcessEnded => 1,
+            Self::NotReadable => 2,
+            Self::NotDescribed => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::ProcessEnded, Self::NotReadable, Self::NotDescribed]
+            .into_iter()
+            .find(|failure| failure.code() == code)
     }
 }
 
@@ -194,7 +212,7 @@ impl<'a> MemoryRecording<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method_memory::{Found, Unnamed};
+    use crate::method_memory::reading::{Found, Unnamed};
 
     const SYMBOLS: RuntimeSymbols =
         RuntimeSymbols { descriptor: RuntimeAddress(0x1000), dac_table: Some(RuntimeAddress(0x2000)) };
