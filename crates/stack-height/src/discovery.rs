@@ -10,13 +10,14 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::{
     Error,
     address_set::AddressSet,
     function::{FunctionFlow, Surroundings},
     knowledge::Knowledge,
+    padding::is_padding,
     program::{Hints, Program},
 };
 
@@ -313,17 +314,6 @@ pub(crate) fn ends_path(instruction: &Instruction) -> bool {
                 | FlowControl::IndirectBranch
                 | FlowControl::Exception
         )
-}
-
-/// Whether an instruction fills the space between functions.
-pub(crate) fn is_padding(instruction: &Instruction, bytes: Option<&[u8]>) -> bool {
-    let exchanges_nothing = instruction.mnemonic() == Mnemonic::Xchg
-        && instruction.op0_kind() == OpKind::Register
-        && instruction.op1_kind() == OpKind::Register
-        && instruction.op0_register() == instruction.op1_register();
-    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-        || exchanges_nothing
-        || bytes.is_some_and(|bytes| bytes.starts_with(&[0, 0]))
 }
 
 /// Whether one of the sorted ranges contains an address.

@@ -5,10 +5,11 @@ use std::ops::Range;
 use crate::{
     Error,
     address_set::AddressSet,
-    discovery::{ends_path, is_padding},
+    discovery::ends_path,
     function::{FunctionFlow, Surroundings},
     function_rows::FunctionRuns,
     knowledge::Knowledge,
+    padding::is_padding,
     row::{Confidence, StackRow},
     run::{Run, rows_of},
     scan::frame_by_scan,

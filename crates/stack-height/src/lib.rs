@@ -48,6 +48,7 @@
 //! | `function_rows`, `run` | frames to rows |
 //! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
 //! | `gaps`, `scan` | code that no known function reaches |
+//! | `padding` | [`behind_padding`]: what fills the space between functions |
 //! | `root` | starts of programs and threads |
 //! | `signal_return` | return trampolines of signal handlers |
 //! | `state`, `value`, `step` | abstract registers and stack slots, and the effect of instructions |
@@ -68,6 +69,7 @@ mod function_rows;
 mod gaps;
 mod knowledge;
 mod never_returns;
+mod padding;
 mod program;
 mod root;
 mod row;
@@ -83,6 +85,7 @@ pub use analysis::{analyze, analyze_in_parts};
 pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
 pub use never_returns::never_returns;
+pub use padding::behind_padding;
 pub use program::{Hints, MAX_CODE_ADDRESS, Program};
 pub use root::{PROGRAM_START_BYTES, program_start_at};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};

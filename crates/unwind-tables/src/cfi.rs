@@ -22,6 +22,7 @@ use crate::{
     row_writer::RowWriter,
     rule::{self, CfiReader, RowStorage, RuleCompiler},
     rule_set::{RuleSet, UNKNOWN},
+    small_gaps::SmallGaps,
     table::{TableStatistics, UnwindTable},
 };
 
@@ -53,6 +54,8 @@ pub(crate) struct CodeLayout {
     pub(crate) known_code: Vec<(Range<u64>, Rule)>,
     /// Of a file whose call frame information does not describe most of its code.
     pub(crate) instructions: Option<Box<Instructions>>,
+    /// Of a file whose call frame information describes nearly all of its code.
+    pub(crate) small_gaps: Option<Box<SmallGaps>>,
     /// Of a NativeAOT program.
     pub(crate) managed_code: Option<ManagedCode>,
     /// Of a Go program.
@@ -76,6 +79,9 @@ impl CodeLayout {
         // Last: what it takes too long for is left out, and the rest of the table is complete.
         if let Some(instructions) = &self.instructions {
             compiler.add_gaps(instructions)?;
+        }
+        if let Some(gaps) = &self.small_gaps {
+            compiler.add_rows_of_gaps(gaps.ranges(), &gaps.rows(should_continue))?;
         }
         compiler.write_rows()
     }
@@ -146,6 +152,7 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
             code_ranges: vec![CODE],
             known_code,
             instructions: None,
+            small_gaps: None,
             managed_code: None,
             go: None,
         };

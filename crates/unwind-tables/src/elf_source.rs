@@ -19,6 +19,7 @@ use crate::{
     instruction_rows::{Instructions, total_bytes},
     managed_code::ManagedCode,
     rule::rule_without_offsets,
+    small_gaps::SmallGaps,
     table::UnwindTable,
 };
 
@@ -28,7 +29,7 @@ const MAX_SECTION_BYTES: u64 = 32 << 20;
 /// The call frame information of a file that describes all of its code has at least this part of the size of the code.
 const CODE_BYTES_PER_CFI_BYTE: u64 = 16;
 
-/// The least bytes of the gaps between functions with call frame information for which rows are computed. Most files have 200 to
+/// The least bytes of the gaps between functions with call frame information for which a whole file is analysed. Most files have 200 to
 /// 400: the code that runs at their start and end.
 const MIN_GAP_BYTES: u64 = 4 << 10;
 
@@ -38,7 +39,12 @@ const MAX_CHEAP_GAP_BYTES: u64 = 64 << 10;
 /// Larger gaps are at least this part of the code. In a file that is described otherwise, they are rather data than code.
 const CODE_BYTES_PER_GAP_BYTE: u64 = 8;
 
-/// Smaller gaps are not found: the ranges of functions are compared only if the lengths of functions leave more of the code.
+/// The functions whose ranges are compared in at most 20 ms, whatever the gaps between them. Files with more of them are the largest
+/// programs and libraries.
+const MAX_COMPARED_FUNCTIONS: u64 = 64 << 10;
+
+/// In files with more functions, smaller gaps are not found: the ranges are compared only if the lengths of functions leave more of the
+/// code.
 const CODE_BYTES_PER_SMALL_GAP_BYTE: u64 = 32;
 
 /// The mean padding behind a function that is aligned to 16 bytes.
@@ -86,11 +92,16 @@ impl ElfSource {
             sections.push(debug_frame);
         }
         let managed_code = ManagedCode::read(elf, &headers).unwrap_or(None);
-        let mut code =
-            CodeLayout { architecture, code_ranges, known_code, instructions: None, managed_code, go };
-        if needs_instructions(elf, &code, &sections, &text_ranges) {
-            code.instructions = Instructions::read(elf, text_ranges).ok().map(Box::new);
-        }
+        let mut code = CodeLayout {
+            architecture,
+            code_ranges,
+            known_code,
+            instructions: None,
+            small_gaps: None,
+            managed_code,
+            go,
+        };
+        add_instructions(&mut code, elf, &headers, &sections, text_ranges);
         Ok(Self { machine, code, sections })
     }
 
@@ -110,6 +121,7 @@ impl Hash for ElfSource {
         self.code.known_code.hash(state);
         self.sections.hash(state);
         self.code.instructions.hash(state);
+        self.code.small_gaps.hash(state);
         self.code.managed_code.hash(state);
         self.code.go.hash(state);
     }
@@ -154,38 +166,51 @@ fn can_describe(sections: &[HashedSection], code_ranges: &[Range<u64>]) -> bool 
     cfi_bytes.saturating_mul(CODE_BYTES_PER_CFI_BYTE) >= total_bytes(code_ranges)
 }
 
-/// Whether rows from instructions, for the gaps between functions with call frame information, are worth what they cost.
-fn needs_instructions(
+/// Reads the instructions of code without call frame information: of a whole file, or of its small gaps alone, whichever is worth what
+/// it costs.
+fn add_instructions(
+    code: &mut CodeLayout,
     elf: &Elf,
-    code: &CodeLayout,
+    headers: &Sections,
     sections: &[HashedSection],
-    text_ranges: &[Range<u64>],
-) -> bool {
+    text_ranges: Vec<Range<u64>>,
+) {
     if !Instructions::can_read(elf) {
-        return false;
+        return;
     }
-    if !can_describe(sections, text_ranges) {
-        return true;
+    if can_describe(sections, &text_ranges) {
+        if !may_have_gaps(sections, &text_ranges) {
+            return;
+        }
+        let Ok(gaps) = code.gaps(sections, &text_ranges) else { return };
+        if !are_worth_a_file(&gaps, &text_ranges) {
+            // Without sections, the gaps of a segment have data as well.
+            if !headers.code_ranges().is_empty() {
+                code.small_gaps = SmallGaps::read(elf, &gaps).map(Box::new);
+            }
+            return;
+        }
     }
-    if !may_have_gaps(sections, text_ranges) {
-        return false;
-    }
-    code.gaps(sections, text_ranges).is_ok_and(|gaps| {
-        let (bytes, code_bytes) = (total_bytes(&gaps), total_bytes(text_ranges));
-        let is_cheap =
-            bytes <= MAX_CHEAP_GAP_BYTES || bytes.saturating_mul(CODE_BYTES_PER_GAP_BYTE) >= code_bytes;
-        bytes >= MIN_GAP_BYTES && is_cheap
-    })
+    code.instructions = Instructions::read(elf, text_ranges).ok().map(Box::new);
 }
 
-/// Whether more code than padding is without an FDE, by the lengths of functions alone.
+/// Whether code without an FDE is searched for: in a file of usual size, or where there is more than padding by the lengths of functions
+/// alone.
 fn may_have_gaps(sections: &[HashedSection], text_ranges: &[Range<u64>]) -> bool {
-    let described = sections.iter().map(|section| {
-        section.function_bytes.saturating_add(section.functions.saturating_mul(MEAN_PADDING_BYTES))
-    });
-    let described = described.fold(0, u64::saturating_add);
+    let functions = sections.iter().map(|section| section.functions).fold(0, u64::saturating_add);
+    let function_bytes = sections.iter().map(|section| section.function_bytes).fold(0, u64::saturating_add);
+    let described = function_bytes.saturating_add(functions.saturating_mul(MEAN_PADDING_BYTES));
     let code_bytes = total_bytes(text_ranges);
-    code_bytes.saturating_sub(described) > code_bytes / CODE_BYTES_PER_SMALL_GAP_BYTE
+    functions <= MAX_COMPARED_FUNCTIONS
+        || code_bytes.saturating_sub(described) > code_bytes / CODE_BYTES_PER_SMALL_GAP_BYTE
+}
+
+/// Whether rows for the gaps between functions with call frame information are worth an analysis of their file.
+fn are_worth_a_file(gaps: &[Range<u64>], text_ranges: &[Range<u64>]) -> bool {
+    let (bytes, code_bytes) = (total_bytes(gaps), total_bytes(text_ranges));
+    let is_cheap =
+        bytes <= MAX_CHEAP_GAP_BYTES || bytes.saturating_mul(CODE_BYTES_PER_GAP_BYTE) >= code_bytes;
+    bytes >= MIN_GAP_BYTES && is_cheap
 }
 
 #[cfg(test)]
@@ -338,8 +363,9 @@ mod tests {
         };
         let outside = by_instructions(8, FramePointerRule::Same, 0);
         let inside = by_instructions(16, FramePointerRule::Same, 0);
-        assert_eq!(first(&source(MIN_GAP_BYTES)), [outside, inside, outside]);
-        assert_eq!(first(&source(MIN_GAP_BYTES - 128)), [Rule::default(); 3]);
+        let (large, small) = (source(MIN_GAP_BYTES), source(MIN_GAP_BYTES - 128));
+        assert_eq!([first(&large), first(&small)], [[outside, inside, outside]; 2]);
+        assert!(large.code.instructions.is_some() && small.code.instructions.is_none());
     }
 
     /// The claim alone would cost the time of 2 MiB of code.
@@ -514,6 +540,10 @@ mod tests {
         }
     }
 
+    fn by_call_frame_information(rule: Rule) -> Option<Rule> {
+        (rule != Rule::default() && rule.return_address & RuleFlags::BY_INSTRUCTIONS == 0).then_some(rule)
+    }
+
     #[test]
     fn the_vdso_has_a_table_with_and_without_its_section_headers() {
         let image = ProcFs::live().vdso().unwrap();
@@ -525,8 +555,15 @@ mod tests {
         let mut without_sections = image;
         without_sections[0x28..0x30].fill(0);
         without_sections[0x3c..0x40].fill(0);
+        let code = Elf::parse(Image::Memory(without_sections.clone())).unwrap();
+        let code: Vec<_> = code.code_ranges().flatten().collect();
         let without_sections = table(without_sections);
-        assert!(without_sections.pages().eq(with_sections.pages()));
-        assert_eq!(without_sections.rules(), with_sections.rules());
+        let [found, expected] = [&without_sections, &with_sections].map(|table| {
+            let pages: Vec<_> = table.pages().collect();
+            let rules = code.iter().map(|address| table.find_rule(&pages, *address));
+            // Gaps of sections alone have rows from instructions.
+            rules.map(by_call_frame_information).collect::<Vec<_>>()
+        });
+        assert_eq!(found, expected);
     }
 }

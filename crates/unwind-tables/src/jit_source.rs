@@ -43,6 +43,7 @@ impl JitSource {
             code_ranges: [all].into(),
             known_code: Vec::new(),
             instructions: None,
+            small_gaps: None,
             managed_code: None,
             go: None,
         };

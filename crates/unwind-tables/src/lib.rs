@@ -39,6 +39,7 @@
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `instruction_rows` | rows computed from machine code, where a file has no call frame information |
+//! | `small_gaps` | rows computed from machine code, of functions in assembly in a file with call frame information |
 //! | `go_rows` | rows from the sizes of frames in the function table of Go |
 //! | `managed_code` | rows of epilogues, which the unwind information of NativeAOT and of the JIT of .NET does not describe |
 //! | `managed_function` | [`ManagedFunction`]: `UNWIND_INFO` and epilogues of the JIT code of .NET to rows |
@@ -62,6 +63,7 @@ mod precompiled;
 mod row_writer;
 mod rule;
 mod rule_set;
+mod small_gaps;
 mod source;
 mod table;
 #[cfg(any(test, feature = "testing"))]

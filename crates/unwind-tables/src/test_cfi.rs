@@ -97,6 +97,7 @@ pub(crate) fn code_layout(machine: Machine) -> CodeLayout {
         code_ranges: [all].into(),
         known_code: Vec::new(),
         instructions: None,
+        small_gaps: None,
         managed_code: None,
         go: None,
     }

@@ -276,6 +276,15 @@ fn functions_whose_call_frame_information_has_no_epilogues_have_their_callers() 
     assert!(by_instructions.is_some_and(|frames| *frames > SAMPLES / 10), "{by_instructions:?}");
 }
 
+/// They are less than 4 KiB of the code.
+#[test]
+fn functions_in_assembly_without_call_frame_information_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let chains =
+        ["run;without_cfi;inner_without_cfi", "run;without_cfi", "run;goes_on;*"].map(Chain::below_main);
+    assert_known(&profile_of("assembly", &["600"]), &chains, &[30.0, 30.0]);
+}
+
 #[test]
 fn leaves_with_a_frame_in_registers_have_their_callers() {
     let Some(_lock) = run_beside_others() else { return };

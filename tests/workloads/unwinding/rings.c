@@ -11,12 +11,14 @@ void pair_ring(unsigned long steps);
 void table_ring(unsigned long steps);
 
 // Two frame records, each a frame pointer and a return address. \first and \second are the offsets of the next
-// record.
+// record. The stack pointer is aligned, so that no row can be computed from the instructions.
 __asm__(
     ".macro ring name first second\n"
     ".globl \\name\n.type \\name, @function\n"
     "\\name:\n"
     "push %rbp\n"
+    "mov %rsp, %rdx\n"
+    "and $-16, %rsp\n"
     "sub $48, %rsp\n"
     "lea 1f(%rip), %rax\n"
     "mov %rax, 8(%rsp)\n"
@@ -28,7 +30,7 @@ __asm__(
     "mov %rsp, %rbp\n"
     "1: dec %rdi\n"
     "jnz 1b\n"
-    "add $48, %rsp\n"
+    "mov %rdx, %rsp\n"
     "pop %rbp\n"
     "ret\n"
     ".size \\name, . - \\name\n"

@@ -97,7 +97,15 @@ impl Compiler<'_> {
         let gaps = first_bytes(&self.gaps(instructions.readable_text()), MAX_CODE_BYTES);
         let all_bytes = total_bytes(&self.gaps(instructions.text()));
         self.statistics.bytes_not_analysed = all_bytes.saturating_sub(total_bytes(&gaps));
-        let rows = instructions.rows(&gaps, self.should_continue);
+        self.add_rows_of_gaps(&gaps, &instructions.rows(&gaps, self.should_continue))
+    }
+
+    /// Adds sorted gaps with the rows within them.
+    pub(super) fn add_rows_of_gaps(
+        &mut self,
+        gaps: &[Range<u64>],
+        rows: &[(u64, Rule)],
+    ) -> Result<(), ParseError> {
         for gap in gaps {
             let first = rows.partition_point(|(address, _)| *address < gap.start);
             let within = rows.iter().skip(first).take_while(|(address, _)| *address < gap.end);
