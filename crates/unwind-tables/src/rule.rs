@@ -102,17 +102,17 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
         let rbx = if self.restores_rbx { rbx_rule(row) } else { RbxRule::UNDEFINED };
         let rule =
             Rule { return_address, return_address_offset, frame_pointer, frame_pointer_offset, rbx, ..cfa };
-        if return_address & LeafRegister::FLAG == 0 {
-            return Some(rule);
-        }
         self.with_stack_pointer(rule, row)
     }
 
-    /// A leaf that has its return address in a register can have the caller's stack pointer, which else is the CFA, in another.
+    /// Adds the caller's stack pointer, which is the CFA unless the row has a rule for it, as that of `setcontext` has. A leaf that has
+    /// its return address in a register can have the stack pointer in another.
     fn with_stack_pointer(&self, rule: Rule, row: &CfiRow) -> Option<Rule> {
+        let can_be_in_a_register = rule.return_address & LeafRegister::FLAG != 0
+            && rule.frame_pointer != FramePointerRule::AtCfa as u8;
         match row.register(self.architecture.stack_pointer) {
-            None => Some(rule),
-            Some(RegisterRule::Register(register)) if rule.frame_pointer != FramePointerRule::AtCfa as u8 => {
+            None | Some(RegisterRule::ValOffset(0)) => Some(rule),
+            Some(RegisterRule::Register(register)) if can_be_in_a_register => {
                 Some(Rule { cfa: (self.architecture.leaf_register)(register)?, cfa_offset: 0, ..rule })
             }
             Some(_) => None,
@@ -255,6 +255,29 @@ mod tests {
         assert_eq!(rule(&[0x0c, 5, 0, 0x09, 7, 8, 0x09, 6, 9, 0x09, 16, 1]), restored);
         let stack_pointer_in_memory = [0x0c, 5, 0, 0x87, 2, 0x09, 16, 1];
         assert_eq!(rule(&stack_pointer_in_memory), rule_without_offsets(CfaRule::Unsupported));
+    }
+
+    /// `setcontext` of glibc: its CFA is the context at rdi, which has the caller's registers.
+    #[test]
+    fn a_row_whose_callers_stack_pointer_is_not_the_cfa_is_unsupported() {
+        let return_address_in_context = [0x0c, 5, 0, 0x11, 16, 0x6b];
+        let with_stack_pointer = |rule: &[u8]| [&return_address_in_context[..], rule].concat();
+        let in_context = Rule {
+            cfa: LeafRegister::FLAG | 14,
+            return_address_offset: 168,
+            ..x86_64_rule(CfaRule::Unknown, 0)
+        };
+        for cfa in [&[][..], &[0x14, 7, 0]] {
+            assert_eq!(rule(&with_stack_pointer(cfa)), in_context);
+        }
+        let (in_memory, in_a_register, above_the_cfa) = ([0x11, 7, 0x6c], [0x09, 7, 2], [0x14, 7, 1]);
+        let (not_changed, by_an_expression) = ([0x08, 7, 0], [0x16, 7, 2, 0x77, 8]);
+        let stated: [&[u8]; 5] =
+            [&in_memory, &in_a_register, &above_the_cfa, &not_changed, &by_an_expression];
+        for stack_pointer in stated {
+            let instructions = with_stack_pointer(stack_pointer);
+            assert_eq!(rule(&instructions), rule_without_offsets(CfaRule::Unsupported), "{stack_pointer:x?}");
+        }
     }
 
     #[test]

@@ -333,10 +333,9 @@ impl UnwindStep {
         };
         match value(return_address) {
             Some(return_address) => {
-                let stack_pointer = match row.register(self.architecture.stack_pointer) {
-                    Some(RegisterRule::Register(other)) => self.register(other),
-                    _ => cfa,
-                };
+                let own_rule = row.register(self.architecture.stack_pointer);
+                let stack_pointer =
+                    own_rule.and_then(|_| value(self.architecture.stack_pointer)).unwrap_or(cfa);
                 let frame_pointer = value(self.architecture.frame_pointer);
                 let rbx = value(gimli::X86_64::RBX);
                 Caller::Frame { stack_pointer, frame_pointer, rbx, return_address }
