@@ -8,8 +8,9 @@ use std::{
     ops::Range,
 };
 
+use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{ParseError, WorkBudget};
-use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, GoFrame, GoTable, Machine, Sections};
 
 use crate::{cfi_entries::KEYS, instruction_rows::RETURN_ADDRESS_OFFSET, rule::rule_without_offsets};
@@ -28,6 +29,24 @@ const PROLOGUE_BYTES: u64 = 4;
 /// The rows of all functions: those of the largest programs have a few millions.
 const MAX_ROWS: usize = 4 << 20;
 
+/// The functions that the runtime makes a goroutine call at any instruction, by a signal (`pushCall` in `runtime/signal_amd64.go`): the
+/// address on the stack is that of the interrupted instruction.
+const INJECTED_FUNCTIONS: [&str; 4] =
+    ["runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"];
+
+/// The function that `morestack` calls on the stack of the thread, also to preempt a goroutine.
+const NEW_STACK: &str = "runtime.newstack";
+
+/// What it calls to preempt a goroutine, as far as they are not inlined. They execute other goroutines, and do not return.
+const PREEMPTING_FUNCTIONS: [&str; 3] = ["runtime.gopreempt_m", "runtime.goschedImpl", "runtime.preemptPark"];
+
+/// The most bytes of code that are searched for calls. `newstack` has 1.5 KiB.
+const MAX_SEARCHED_BYTES: u64 = 16 << 10;
+
+/// `call` of a relative address of 32 bits (Intel SDM, volume 2, CALL), and the bytes of the instruction.
+const CALL: u8 = 0xe8;
+const CALL_BYTES: usize = 5;
+
 /// The functions between two calls of the callback that can cancel the reading.
 const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 256;
 
@@ -35,6 +54,8 @@ const FUNCTIONS_BETWEEN_CANCEL_CHECKS: usize = 256;
 pub(crate) struct GoRows {
     code: Range<u64>,
     functions: Vec<GoFrame>,
+    /// The return addresses of calls that preempt a goroutine, sorted.
+    preempting_calls: Vec<u64>,
 }
 
 impl GoRows {
@@ -53,7 +74,8 @@ impl GoRows {
             functions.push(frame);
             if rows > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
         })?;
-        Ok(Some(Self { code: table.code(), functions }))
+        let preempting_calls = preempting_calls(elf, &functions).unwrap_or_default();
+        Ok(Some(Self { code: table.code(), functions, preempting_calls }))
     }
 
     /// The addresses of the code of Go.
@@ -81,7 +103,15 @@ impl GoRows {
             } else if function.writes_stack_pointer {
                 rows.push((function.code.start, rule_of_switch(function)));
             } else {
-                rows.extend(function.sizes.iter().map(|(address, size)| (*address, by_size(*size))));
+                let injected = is_one_of(function, &INJECTED_FUNCTIONS);
+                let flags = if injected { RuleFlags::INTERRUPTS_CALLER } else { 0 };
+                let rule = |size| Rule { return_address: flags, ..by_size(size) };
+                rows.extend(function.sizes.iter().map(|(address, size)| (*address, rule(*size))));
+                // A return address is looked up one byte before it.
+                let calls = self.preempting_calls.iter().map(|return_address| return_address - 1);
+                for call in calls.filter(|call| function.code.contains(call)) {
+                    add_root(&mut rows, call);
+                }
             }
             each(function.code.start, function.code.end, &rows)?;
         }
@@ -94,7 +124,40 @@ impl Hash for GoRows {
         let functions = self.functions.iter();
         let all: Vec<_> =
             functions.map(|f| (&f.code, f.writes_stack_pointer, &f.name, f.is_top_frame, &f.sizes)).collect();
-        KEYS.hash_one(&all).hash(state);
+        KEYS.hash_one((&all, &self.preempting_calls)).hash(state);
+    }
+}
+
+fn is_one_of(function: &GoFrame, names: &[&str]) -> bool {
+    function.name.as_deref().is_some_and(|name| names.contains(&name))
+}
+
+/// The return addresses of the calls in `newstack` that preempt a goroutine; `None` if the file does not have the function.
+fn preempting_calls(elf: &Elf, functions: &[GoFrame]) -> Option<Vec<u64>> {
+    let caller = &functions.iter().find(|function| function.name.as_deref() == Some(NEW_STACK))?.code;
+    let callees = functions.iter().filter(|function| is_one_of(function, &PREEMPTING_FUNCTIONS));
+    let callees: Vec<_> = callees.map(|function| function.code.start).collect();
+    let (offset, rest) = elf.layout().rest_from(ElfAddress(caller.start))?;
+    let bytes = (caller.end - caller.start).min(rest).min(MAX_SEARCHED_BYTES);
+    let code = elf.image().read(offset.0, bytes, MAX_SEARCHED_BYTES).ok()?;
+    let calls = code.windows(CALL_BYTES).enumerate().filter_map(|(position, bytes)| {
+        let &[instruction, a, b, c, d] = bytes else { return None };
+        let distance = i32::from_le_bytes([a, b, c, d]);
+        let return_address = caller.start.saturating_add((position + CALL_BYTES) as u64);
+        let callee = return_address.wrapping_add_signed(distance.into());
+        (instruction == CALL && callees.contains(&callee)).then_some(return_address)
+    });
+    Some(calls.collect())
+}
+
+/// Makes the last byte of a call a root: there, its return address is looked up. The instruction itself has a caller until it is executed.
+fn add_root(rows: &mut Vec<(u64, Rule)>, last_byte: u64) {
+    let behind = rows.partition_point(|(address, _)| *address <= last_byte);
+    let Some((_, rule)) = behind.checked_sub(1).and_then(|index| rows.get(index)) else { return };
+    let (rule, return_address) = (*rule, last_byte + 1);
+    rows.insert(behind, (last_byte, rule_without_offsets(CfaRule::Root)));
+    if rows.get(behind + 1).is_none_or(|(next, _)| *next > return_address) {
+        rows.insert(behind + 1, (return_address, rule));
     }
 }
 

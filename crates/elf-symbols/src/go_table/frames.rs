@@ -7,6 +7,7 @@ use profiler_binary_reader::{Image, ParseError};
 use super::{
     GoTable, Record,
     layout::Version,
+    names::RuntimeNames,
     pc_values::{self, PcValues},
 };
 use crate::elf::Elf;
@@ -46,7 +47,9 @@ pub struct GoFrame {
     pub code: Range<u64>,
     /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
     pub writes_stack_pointer: bool,
-    /// Its name, read only for such a function.
+    /// Its name, read only for such a function, for those that the runtime makes a goroutine call, and for those that preempt it:
+    /// `runtime.asyncPreempt`, `runtime.debugCallV2`, `runtime.gopreempt_m`, `runtime.goschedImpl`, `runtime.newstack`,
+    /// `runtime.preemptPark`, `runtime.sigpanic` and `runtime.sigpanic0`.
     pub name: Option<String>,
     /// Whether a stack begins with it: what is above its frame is no return address.
     pub is_top_frame: bool,
@@ -71,32 +74,39 @@ impl GoTable {
         elf: &Elf,
         mut each: impl FnMut(GoFrame) -> Result<(), E>,
     ) -> Result<(), E> {
+        let names = RuntimeNames::find(self, elf.image());
         for (index, &(start, record)) in self.functions.iter().take(MAX_FRAMES).enumerate() {
             let end = self.functions.get(index + 1).map_or(self.end, |(next, _)| *next);
             let address = |relative: u32| self.text.saturating_add(relative.into());
-            if let Ok(Some(frame)) = self.frame(elf.image(), address(start)..address(end), record) {
+            if let Ok(Some(frame)) = self.frame(elf.image(), &names, address(start)..address(end), record) {
                 each(frame)?;
             }
         }
         Ok(())
     }
 
-    fn frame(&self, image: &Image, code: Range<u64>, record: u32) -> Result<Option<GoFrame>, ParseError> {
+    fn frame(
+        &self,
+        image: &Image,
+        names: &RuntimeNames,
+        code: Range<u64>,
+        record: u32,
+    ) -> Result<Option<GoFrame>, ParseError> {
         let record = self.record(image, record)?;
         let sizes = self.frame_sizes(image, &record, &code)?;
         if sizes.is_empty() {
             return Ok(None);
         }
+        let name = || self.string(image, self.layout.names, record.name);
         let (writes_stack_pointer, is_top_frame) =
             if matches!(self.layout.version, Version::V18 | Version::V20) {
                 (record.flags & WRITES_STACK_POINTER != 0, record.flags & IS_TOP_FRAME != 0)
             } else {
-                let name = self.string(image, self.layout.names, record.name)?;
+                let name = name()?;
                 let is_one_of = |names: &[&str]| names.contains(&name.as_str());
                 (is_one_of(&SWITCHING_FUNCTIONS), is_one_of(&TOP_FUNCTIONS))
             };
-        let name =
-            if writes_stack_pointer { self.string(image, self.layout.names, record.name).ok() } else { None };
+        let name = if writes_stack_pointer || names.contain(record.name) { name().ok() } else { None };
         Ok(Some(GoFrame { code, writes_stack_pointer, name, is_top_frame, sizes }))
     }
 

@@ -9,6 +9,7 @@
 mod frames;
 mod layout;
 mod locate;
+mod names;
 mod pc_values;
 #[cfg(test)]
 mod tests;

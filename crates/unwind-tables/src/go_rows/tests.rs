@@ -103,6 +103,60 @@ fn functions_of_go_have_rows_in_every_version() {
     }
 }
 
+#[test]
+fn injected_calls_interrupt_their_caller() {
+    const NAMES: [&str; 4] =
+        ["runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"];
+    for version in GO_VERSIONS.into_iter().filter(|version| *version != GoVersion::V26) {
+        for name in NAMES {
+            let of_other_package = GoTestFunction { name: "other.sigpanic", ..WORK };
+            let longer = GoTestFunction { name: "runtime.sigpanic1", ..WORK };
+            let functions = [WORK, GoTestFunction { name, ..WORK }, of_other_package, longer];
+            let table = table_of(version, &functions, Vec::new());
+            let interrupts = |rule| Rule { return_address: RuleFlags::INTERRUPTS_CALLER, ..rule };
+            let (empty, full) = (by_size(0), by_size(0x28));
+            let starts = [0, 1, 2, 3].map(|index| CODE_ADDRESS + 64 * index);
+            let found = starts.map(|start| rules(&table, &[start, start + 4]));
+            let expected = [[empty, full], [empty, full].map(interrupts), [empty, full], [empty, full]];
+            assert_eq!(found, expected, "{version:?} {name}");
+        }
+    }
+}
+
+/// The scheduler executes other goroutines there, and the one that was preempted can continue on another thread.
+#[test]
+fn calls_that_preempt_a_goroutine_are_roots() {
+    let function = |name| GoTestFunction { name, ..WORK };
+    let callees = ["runtime.gopreempt_m", "runtime.goschedImpl", "runtime.preemptPark", "runtime.copystack"];
+    let functions = ["runtime.newstack"].into_iter().chain(callees).map(function).collect::<Vec<_>>();
+    const CALLS: [usize; 4] = [8, 16, 49, 30];
+    let mut code = vec![0x90; 64 * functions.len()];
+    for (index, at) in CALLS.into_iter().enumerate() {
+        let distance = i32::try_from(64 * (index + 1)).unwrap() - i32::try_from(at + CALL_BYTES).unwrap();
+        code[at] = CALL;
+        code[at + 1..at + CALL_BYTES].copy_from_slice(&distance.to_le_bytes());
+    }
+    // What is called elsewhere returns to its caller, as far as the rows of that one say.
+    code.copy_within(0..64, 64);
+    for version in GO_VERSIONS.into_iter().filter(|version| *version != GoVersion::V26) {
+        let go = go_table(version, CODE_ADDRESS, &functions);
+        let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code.clone());
+        let file = file.with(".gopclntab", SHT_PROGBITS, go).section_address(0x8000);
+        let file = file.section_flags(3, object::elf::SHF_ALLOC);
+        let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
+        let table = ElfSource::read(&elf, |_| None).and_then(|source| source.compile(&|| true)).unwrap();
+        let (full, root) = (by_size(0x28), rule_without_offsets(CfaRule::Root));
+        for (index, at) in CALLS.into_iter().enumerate() {
+            let call = CODE_ADDRESS + at as u64;
+            let found = rules(&table, &[call - 1, call, call + 3, call + 4, call + 5, call + 64 + 4]);
+            let preempts = index < 3;
+            let behind = if at + CALL_BYTES == 54 { by_size(0) } else { full };
+            let expected = [full, full, full, if preempts { root } else { full }, behind, full];
+            assert_eq!(found, expected, "{version:?}, call {index}");
+        }
+    }
+}
+
 /// The call frame information that Go's linker writes does not describe functions that switch stacks.
 #[test]
 fn functions_of_go_are_not_unwound_by_call_frame_information() {
