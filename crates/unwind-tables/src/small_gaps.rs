@@ -202,7 +202,7 @@ mod tests {
     fn a_large_gap_leaves_the_rows_of_small_ones() {
         // More than is analysed of a file, and data in the middle of its code rather than functions.
         let data = [&FUNCTION[..], &[0xcc; 96 << 10]].concat();
-        let described = vec![Vec::new(); 64 << 10];
+        let described = vec![Vec::new(); 56 << 10];
         let file = file(&[&[gap(), data][..], &described].concat());
         let table = table(file.bytes());
         assert!(has_rows(&table, &gap(), 0));
