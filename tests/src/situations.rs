@@ -301,7 +301,7 @@ pub const PROCESSES: [Situation; 24] = [
         "threads wait for the monitor of a thread that computes",
         "owner",
         Sampling::LongWaits,
-        (FindingKind::HeldLock, &["; the owner is in Workload.Price.Compute ("]),
+        (FindingKind::HeldLock, &["; the owner is thread ", "), in Workload.Price.Compute ("]),
     ),
     of_dotnet(
         "threads wait for the monitors of each other",

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use profiler::profile::{FindingKind, Profile, Symbolization};
+use profiler::profile::{FindingKind, LockOwner, Profile, Symbolization};
 use profiler_dotnet_runtime::{GcMode, HeldMonitor, ManagedThread};
 use profiler_tests::{Workload, run_beside_others, sample_pid, wait_until};
 
@@ -159,10 +159,26 @@ fn a_profile_of_waits_has_the_owner_of_a_lock_and_what_it_does() {
             assert_eq!(profile.process(lock.process(&profile)).pid, workload.pid(), "{program}");
             assert!(lock.time_ns <= profile.header().duration_ns, "{program}: {lock:?}");
         }
+        // Each reading of a lock has its owner.
+        let times = |lock: &LockOwner| (lock.time_ns, lock.managed_thread_id);
+        let readings: BTreeSet<_> = profile.lock_owners().iter().map(times).collect();
+        let of_owner = profile.managed_threads();
+        let described: BTreeSet<_> = of_owner.iter().map(|one| (one.time_ns, one.managed_id)).collect();
+        assert!(!described.is_empty() && described.is_subset(&readings), "{program}: {of_owner:?}");
+        for one in of_owner {
+            let name = one.name.map(|name| profile.string(name));
+            assert_eq!(
+                (profile.thread(one.thread).tid, name),
+                (owner, Some("price computation")),
+                "{program}"
+            );
+            assert_eq!(one.exception, None, "{program}");
+        }
         let mut recorded = Vec::new();
         profile.write_recording(&mut recorded).unwrap();
         let read = Profile::read(&*recorded).unwrap();
         assert_eq!(read.lock_owners(), profile.lock_owners());
+        assert_eq!(read.managed_threads(), profile.managed_threads());
     }
 }
 
@@ -177,12 +193,13 @@ fn a_finding_names_the_owner_of_a_lock_and_a_deadlock_its_cycle() {
             let (kind, expected) = match mode {
                 "owner" => {
                     let owner = workload.wait_for("owner ");
-                    let name = format!("thread {} (price computati)", owner.trim());
-                    (FindingKind::HeldLock, ["; the owner is in Workload.Price.Compute (".to_owned(), name])
+                    let name =
+                        format!("; the owner is thread {} \"price computation\" (managed ", owner.trim());
+                    (FindingKind::HeldLock, [name, "), in Workload.Price.Compute (".to_owned()])
                 }
                 _ => {
-                    let cycle = "; each of these locks is owned by one of these threads".to_owned();
-                    (FindingKind::Deadlock, [cycle, "Workload.Account.Transfer".to_owned()])
+                    let cycle = "; each of these locks is owned by one of these threads: ".to_owned();
+                    (FindingKind::Deadlock, [cycle, ", managed ".to_owned()])
                 }
             };
             let wall = sample_pid(workload.pid()).wall_clock_hz(49).cpu_samples(false);
