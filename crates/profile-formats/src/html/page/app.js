@@ -11,6 +11,7 @@ import { fillHelp, listenToKeys } from "./keys.js";
 import { showHeader } from "./measured.js";
 import { NameShortener } from "./names.js";
 import { createKeys } from "./page_keys.js";
+import { required } from "./required.js";
 import { escapePattern } from "./search.js";
 import { ProfilePresenter } from "./shares.js";
 import { ShownSamples } from "./shown_samples.js";
@@ -124,7 +125,7 @@ export class App {
     const { threads = [], search = "", runtime_events: kind } = finding?.selection ?? {};
     const event = finding?.event ?? shown.eventIndex;
     shown.threadMask = markThreads(profile.threads, threads);
-    shown.range = finding && shown.hasTime ? findSpans(finding.selection, profile.timelines[0]) : shown.wholeRange;
+    shown.range = finding && shown.hasTime ? findSpans(required(finding.selection), profile.timelines[0]) : shown.wholeRange;
     getElement("all-threads").hidden = shown.threadMask === null;
     getElement("pattern").value = escapePattern(search);
     getElement("event-filter").value = kind ?? "";
@@ -146,7 +147,7 @@ export class App {
   selectRange(/** @type {SpanRange} */ range) {
     this.shown.range = range;
     this.rebuildTree();
-    this.timeViews.showRange(this.graphs.flame.tree.sides[0].total[0]);
+    this.timeViews.showRange(this.graphs.flame.shownTree.sides[0].total[0]);
   }
 
   /** Searches for the pattern in the page. */

@@ -1,5 +1,6 @@
 // Builds call trees with sample counts: of all stacks, and of the callers and callees of a function.
 
+import { required } from "./required.js";
 import { listChildren } from "./tree_items.js";
 
 /** @import { Functions, Profile, Timeline } from "./document.js" */
@@ -87,8 +88,8 @@ export function buildCallTree(nodes, functions, order, sampleWeights) {
   // A stack of nodes whose children have no place yet: each node and its own place.
   const pending = [0, 0];
   while (pending.length > 0) {
-    const parent = pending.pop();
-    const first = sortSiblings(nextSibling, firstChild[pending.pop()], compare);
+    const parent = required(pending.pop());
+    const first = sortSiblings(nextSibling, firstChild[required(pending.pop())], compare);
     let at = parent + 1;
     let start = starts[parent];
     for (let node = first; node >= 0; node = nextSibling[node]) {
@@ -250,7 +251,7 @@ class StackCopier {
 function groupEntriesByRoot(timeline, selection, roots) {
   const entries = listSelectedEntries(timeline, selection);
   const groups = new Map(Array.from(new Set(roots), (root, group) => [root, group]));
-  const groupOf = Uint32Array.from(roots, (root) => groups.get(root));
+  const groupOf = Uint32Array.from(roots, (root) => required(groups.get(root)));
   // Counting sort: the start of each group, and the place of its next entry.
   const starts = new Uint32Array(groups.size + 1);
   for (const entry of entries) starts[groupOf[timeline.thread[entry]] + 1] += 1;

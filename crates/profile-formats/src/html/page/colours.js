@@ -23,6 +23,18 @@ const FADED_PART = 0.72;
 export class ThemeColours {
   constructor(/** @type {string[]} */ stateNames) {
     this.stateNames = stateNames;
+    /** @type {number[]} */
+    this.background = [];
+    this.text = "";
+    this.fadedText = "";
+    this.outline = "";
+    this.focus = "";
+    /** @type {number[]} */
+    this.heat = [];
+    /** The colour of each state, by its index. @type {number[][]} */
+    this.states = [];
+    /** The colours of bands and marks. @type {Record<string, number[]>} */
+    this.events = {};
   }
 
   /** Must be called when the theme changes. */
@@ -33,9 +45,7 @@ export class ThemeColours {
     this.outline = formatCssColour(readStyleColour("--text"));
     this.focus = formatCssColour(readStyleColour("--focus"));
     this.heat = readStyleColour("--heat");
-    /** The colour of each state, by its index. */
     this.states = this.stateNames.map((state) => readStyleColour(`--${state}`));
-    /** The colours of bands and marks. @type {Record<string, number[]>} */
     this.events = {};
     for (const name of Object.values({ ...BANDS, ...MARKS })) this.events[name] = readStyleColour(`--${name}`);
   }
@@ -48,6 +58,8 @@ const SHADES = [0, 0.12, 0.24];
 export class KindColours {
   constructor(/** @type {Functions} */ functions) {
     this.functions = functions;
+    /** @type {Record<string, Shade[]>} */
+    this.boxes = {};
     this.shadeOf = Uint8Array.from(functions.name, (name) => {
       let sum = 0;
       for (let at = 0; at < name.length; at += 1) sum = (sum * 31 + name.charCodeAt(at)) >>> 0;
@@ -56,7 +68,6 @@ export class KindColours {
   }
 
   readStyleColours(/** @type {number[]} */ background) {
-    /** @type {Record<string, Shade[]>} */
     this.boxes = {};
     for (const kind of [...Object.keys(KINDS), "root"]) {
       const colour = readStyleColour(`--${kind}`);
@@ -77,6 +88,11 @@ const CHANGE_STEPS = 8;
 
 /** Colours boxes by change: neutral within noise, else stronger the larger the added or removed part is. */
 export class ChangeColours {
+  constructor() {
+    /** @type {Record<string, Shade[]>} */
+    this.boxes = {};
+  }
+
   readStyleColours(/** @type {number[]} */ background) {
     const same = readStyleColour("--noise");
     const steps = (/** @type {string} */ name) => {
@@ -86,7 +102,6 @@ export class ChangeColours {
         createShade(blend(same, colour, part(step)), background),
       );
     };
-    /** @type {Record<string, Shade[]>} */
     this.boxes = { more: steps("--more"), less: steps("--less"), noise: [createShade(same, background)] };
   }
 

@@ -1,6 +1,7 @@
 // The table of runtime events, sorted by any column. Only the rows in view are in the document.
 
 import { createElement, createNameElement, formatDuration } from "./elements.js";
+import { required } from "./required.js";
 
 /** @import { RuntimeEvents } from "./runtime_events.js" */
 
@@ -27,7 +28,8 @@ export class EventTable {
     this.options = options;
     this.holder = holder;
     this.columns = createEventColumns(options.events);
-    [this.sortedBy] = this.columns;
+    /** @type {EventColumn} */
+    this.sortedBy = this.columns[0];
     this.direction = this.sortedBy.direction;
     /** @type {number[]} the shown events in the order of the table */
     this.order = [];
@@ -121,7 +123,7 @@ export class EventTable {
   /** Scrolls until a row is below the heading and above the end of the view. */
   scrollTo(/** @type {number} */ position) {
     const { holder } = this;
-    const headPx = this.table.tHead.clientHeight;
+    const headPx = required(this.table.tHead).clientHeight;
     const top = position * EVENT_ROW_PX;
     const bottom = top + headPx + EVENT_ROW_PX;
     if (top < holder.scrollTop) holder.scrollTop = top;

@@ -3,6 +3,7 @@
 import { announce, formatDuration, formatSeconds, getElement, NUMBER_FORMAT } from "./elements.js";
 import { EventTable } from "./event_table.js";
 import { listFunctionsTo } from "./lanes.js";
+import { required } from "./required.js";
 import { findNearestStack, showStack } from "./stack_list.js";
 
 /** @import { Profile } from "./document.js" */
@@ -17,7 +18,8 @@ export class EventView {
   constructor(profile, onZoom) {
     this.profile = profile;
     this.onZoom = onZoom;
-    const events = profile.runtimeEvents;
+    const events = required(profile.runtimeEvents);
+    this.events = events;
     /** @type {string[]} the text of each row in lower case, by event */
     this.rowTexts = [];
     this.range = { from: 0, to: Infinity };
@@ -34,7 +36,7 @@ export class EventView {
 
   /** Shows the events of the range that contain all words of the filter. */
   show() {
-    const { start, duration, count, total, isLowerBound } = this.profile.runtimeEvents;
+    const { start, duration, count, total, isLowerBound } = this.events;
     const { from, to } = this.range;
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = [];
@@ -60,8 +62,8 @@ export class EventView {
 
   /** Shows the stack of an event, or the stack of its thread around its time. */
   showEvent(/** @type {number} */ event) {
-    const { profile } = this;
-    const { runtimeEvents: events, tree, functions } = profile;
+    const { profile, events } = this;
+    const { tree, functions } = profile;
     const thread = events.thread[event];
     const own = events.node[event];
     const near = own >= 0 || thread < 0 ? null : findNearestStack(profile, thread, events.start[event] / 1e9);

@@ -60,7 +60,7 @@ export class FindingsView {
     if (!selection) return createNameElement(text);
     const title = [certainty, ...(file ? [`${file}:${line}`] : []), ...owners.map(describeOwner)].join("\n");
     const onclick = ({ currentTarget }) => this.choose(currentTarget, finding);
-    const attributes = { type: "button", title, "aria-pressed": "false", onclick };
+    const attributes = { type: "button", title: title ?? false, "aria-pressed": "false", onclick };
     const button = createElement("button", attributes, createNameElement(text));
     this.buttons.push(button);
     return button;

@@ -1,6 +1,7 @@
 // Draws a call tree as a flame graph on a canvas, with zoom, scrolling and keyboard navigation.
 
 import { createElement } from "./elements.js";
+import { required } from "./required.js";
 import { listAncestors, listChildren, TreeItems } from "./tree_items.js";
 
 /** @import { CallTree } from "./call_tree.js" */
@@ -57,6 +58,8 @@ export class FlameView {
     this.focused = 0;
     this.width = 0;
     this.height = 0;
+    /** The width of a character, which each drawing sets. */
+    this.characterPx = 0;
     /** @type {number | null} */
     this.hovered = null;
     /** @type {SearchResult | null} */
@@ -77,6 +80,11 @@ export class FlameView {
     holder.addEventListener("focus", () => this.focus(this.focused));
     holder.addEventListener("blur", () => this.redraw());
     new ResizeObserver(() => this.resize()).observe(holder);
+  }
+
+  /** The tree that is shown: nothing asks for it before. */
+  get shownTree() {
+    return required(this.tree);
   }
 
   show(/** @type {CallTree} */ tree, zoomed = 0) {
@@ -136,7 +144,7 @@ export class FlameView {
     if (!this.tree) return;
     const [outwards, inwards] = this.rootIsBelow ? ["ArrowDown", "ArrowUp"] : ["ArrowUp", "ArrowDown"];
     const next = {
-      [outwards]: () => (this.focused === this.zoomed ? null : this.tree.parent[this.focused]),
+      [outwards]: () => (this.focused === this.zoomed ? null : this.shownTree.parent[this.focused]),
       [inwards]: () => this.findWidestChild(this.focused),
       ArrowRight: () => this.findInRow(1),
       ArrowLeft: () => this.findInRow(-1),
@@ -152,16 +160,17 @@ export class FlameView {
   }
 
   findWidestChild(/** @type {number} */ node) {
+    const { shownTree: tree } = this;
     let widest = null;
-    for (const child of listChildren(this.tree, node)) {
-      if (this.tree.weight[child] > (widest === null ? 0 : this.tree.weight[widest])) widest = child;
+    for (const child of listChildren(tree, node)) {
+      if (tree.weight[child] > (widest === null ? 0 : tree.weight[widest])) widest = child;
     }
     return widest;
   }
 
   /** Finds the next visible box of the row in a direction. */
   findInRow(/** @type {1 | -1} */ step) {
-    const { tree, zoomed, focused } = this;
+    const { shownTree: tree, zoomed, focused } = this;
     for (let node = focused + step; node > zoomed && node < tree.end[zoomed]; node += step) {
       if (tree.depth[node] === tree.depth[focused] && this.getWidthPx(node) >= MIN_BOX_PX) return node;
     }
@@ -170,7 +179,7 @@ export class FlameView {
 
   /** Focuses the next box in a direction that matches the search, if any. */
   focusMatch(/** @type {1 | -1} */ step) {
-    const { tree, zoomed, search: result } = this;
+    const { shownTree: tree, zoomed, search: result } = this;
     const size = tree.end[zoomed] - zoomed;
     for (let steps = 1; result && steps <= size; steps += 1) {
       const node = zoomed + ((((this.focused - zoomed + step * steps) % size) + size) % size);
@@ -183,12 +192,13 @@ export class FlameView {
   }
 
   getLeftPx(node) {
-    const { tree, zoomed } = this;
+    const { shownTree: tree, zoomed } = this;
     return ((tree.start[node] - tree.start[zoomed]) / tree.weight[zoomed]) * this.width;
   }
 
   getWidthPx(node) {
-    return (this.tree.weight[node] / this.tree.weight[this.zoomed]) * this.width;
+    const { shownTree: tree, zoomed } = this;
+    return (tree.weight[node] / tree.weight[zoomed]) * this.width;
   }
 
   /** Returns the top of a row in the scrolled content. */
@@ -223,7 +233,7 @@ export class FlameView {
 
   /** Makes as much of a subtree visible as possible, with some rows above it. */
   scrollToSubtree(/** @type {number} */ node) {
-    const { tree } = this;
+    const { shownTree: tree } = this;
     const deepest = tree.depth.subarray(node, tree.end[node]).reduce((one, other) => Math.max(one, other));
     this.scrollToRow(deepest);
     this.scrollToRow(Math.max(tree.depth[node] - VISIBLE_ROWS_ABOVE, 0));
@@ -290,14 +300,15 @@ export class FlameView {
   }
 
   drawBox(context, node, left, width, isAncestor) {
-    const top = this.getRowTopPx(this.tree.depth[node]) - this.holder.scrollTop;
+    const { shownTree: tree } = this;
+    const top = this.getRowTopPx(tree.depth[node]) - this.holder.scrollTop;
     if (top > this.height || top + ROW_PX < 0) return;
     const { colours, presenter } = this.options;
-    const functionIndex = this.tree.function[node];
+    const functionIndex = tree.function[node];
     const isMatch = this.search !== null && this.search.matches[functionIndex] === 1;
     const isFaded = isAncestor || (this.search !== null && !isMatch);
     const gap = width > 3 ? 1 : 0;
-    presenter.fillBox(context, this.tree, node, isFaded, { left, top, width: width - gap, height: ROW_PX - 1 });
+    presenter.fillBox(context, tree, node, isFaded, { left, top, width: width - gap, height: ROW_PX - 1 });
     if (node === this.hovered || (isMatch && width > 4)) {
       context.strokeStyle = colours.outline;
       context.lineWidth = node === this.hovered ? 2 : 1;
@@ -306,13 +317,13 @@ export class FlameView {
     if (width < MIN_TEXT_BOX_PX) return;
     const textPx = width - 2 * TEXT_INSET_PX;
     context.fillStyle = isFaded ? colours.fadedText : colours.text;
-    const text = presenter.getBoxText(this.tree, node, Math.floor(textPx / this.characterPx));
+    const text = presenter.getBoxText(tree, node, Math.floor(textPx / this.characterPx));
     context.fillText(text, left + TEXT_INSET_PX, top + ROW_PX / 2, textPx);
   }
 
   drawFocus(context) {
     if (!this.holder.matches(":focus-visible")) return;
-    const { tree, focused } = this;
+    const { shownTree: tree, focused } = this;
     context.strokeStyle = this.options.colours.focus;
     context.lineWidth = 2;
     const top = this.getRowTopPx(tree.depth[focused]) - this.holder.scrollTop;

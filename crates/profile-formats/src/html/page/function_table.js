@@ -1,6 +1,7 @@
 // The function table: sorted by any column, filtered by the search. A row opens callers and callees.
 
 import { createElement, createNameElement, NUMBER_FORMAT } from "./elements.js";
+import { required } from "./required.js";
 
 /** @import { SearchResult } from "./search.js" */
 /** @import { Column, FunctionSamples, Presenter } from "./shares.js" */
@@ -22,7 +23,8 @@ export class FunctionTable {
   constructor(table, options, initialColumn) {
     this.options = options;
     this.columns = [...options.presenter.columns, this.createNameColumn()];
-    this.sortedBy = this.columns.find(({ key }) => key === initialColumn);
+    /** @type {Column} */
+    this.sortedBy = required(this.columns.find(({ key }) => key === initialColumn));
     this.direction = this.sortedBy.initialDirection;
     this.rowsShown = ROWS_PER_PAGE;
     /** @type {FunctionSamples} */
@@ -79,7 +81,7 @@ export class FunctionTable {
   }
 
   setSelectedFunction(/** @type {number} */ functionIndex) {
-    this.rows.get(this.selectedFunction)?.setAttribute("aria-current", "false");
+    if (this.selectedFunction !== null) this.rows.get(this.selectedFunction)?.setAttribute("aria-current", "false");
     this.rows.get(functionIndex)?.setAttribute("aria-current", "true");
     this.selectedFunction = functionIndex;
   }
@@ -120,7 +122,7 @@ export class FunctionTable {
       if (isSampled && (!this.search || this.search.matches[functionIndex])) found.push(functionIndex);
     }
     const compare = this.sortedBy.compare(this.samples);
-    const byName = this.columns.at(-1).compare(this.samples);
+    const byName = required(this.columns.at(-1)).compare(this.samples);
     found.sort((a, b) => compare(a, b) || byName(b, a));
     return this.direction === "ascending" ? found : found.reverse();
   }
@@ -131,7 +133,7 @@ export class FunctionTable {
       "aria-current": functionIndex === this.selectedFunction ? "true" : "false",
     };
     const row = createElement("tr", attributes, ...this.columns.map(({ cell }) => cell(this.samples, functionIndex)));
-    row.querySelector("button").tabIndex = isFirst ? 0 : -1;
+    required(row.querySelector("button")).tabIndex = isFirst ? 0 : -1;
     return row;
   }
 
@@ -145,7 +147,7 @@ export class FunctionTable {
 
   /** Returns the number of characters that fit into the name column. */
   getMaxNameLength() {
-    return Math.floor((this.headings.at(-1).clientWidth - SWATCH_PX) / CHARACTER_PX);
+    return Math.floor((required(this.headings.at(-1)).clientWidth - SWATCH_PX) / CHARACTER_PX);
   }
 
   createMoreRow() {

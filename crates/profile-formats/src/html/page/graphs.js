@@ -7,6 +7,7 @@ import { announce, getElement, NUMBER_FORMAT } from "./elements.js";
 import { FlameView } from "./flame.js";
 import { FunctionTable } from "./function_table.js";
 import { countFunctionSamples } from "./hot_functions.js";
+import { required } from "./required.js";
 import { SandwichView } from "./sandwich.js";
 import { countMatchedSamples, searchFunctions } from "./search.js";
 import { listAncestors } from "./tree_items.js";
@@ -84,7 +85,7 @@ export class Graphs {
     const nodes = collectSelectedStacks(profile, selection, profile.rootsByGrouping[getElement("roots").value]);
     const tree = buildCallTree(nodes, profile.functions, getElement("order").value, this.presenter.getSampleWeights());
     const path = flame.tree
-      ? [...listAncestors(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node])
+      ? [...listAncestors(flame.tree, this.zoomed), this.zoomed].map((node) => flame.shownTree.function[node])
       : [];
     this.zoomHistory = [];
     this.zoomed = findVisibleAncestor(tree, followPath(tree, path));
@@ -102,12 +103,12 @@ export class Graphs {
     this.zoomed = node;
     this.flame.zoom(node);
     this.showZoomed();
-    announce(`zoomed to ${this.presenter.describeBox(this.flame.tree, node)}`);
+    announce(`zoomed to ${this.presenter.describeBox(this.flame.shownTree, node)}`);
   }
 
   /** Returns to the zoom before, else to the whole graph. */
   zoomBack() {
-    if (this.zoomHistory.length > 0) this.zoomTo(this.zoomHistory.pop());
+    if (this.zoomHistory.length > 0) this.zoomTo(required(this.zoomHistory.pop()));
     else if (this.zoomed !== 0) this.zoomTo(0);
   }
 
@@ -115,13 +116,13 @@ export class Graphs {
   zoomToStack(/** @type {number} */ thread, /** @type {number[]} */ path) {
     const { functions, rootsByGrouping } = this.shown.profile;
     const root = rootsByGrouping[getElement("roots").value][thread];
-    const node = followPath(this.flame.tree, [functions.root, ...(root < 0 ? [] : [root]), ...path]);
-    this.zoom(findVisibleAncestor(this.flame.tree, node));
+    const node = followPath(this.flame.shownTree, [functions.root, ...(root < 0 ? [] : [root]), ...path]);
+    this.zoom(findVisibleAncestor(this.flame.shownTree, node));
   }
 
   /** Updates the parts of the page that depend on the zoom. */
   showZoomed() {
-    const { tree } = this.flame;
+    const { shownTree: tree } = this.flame;
     showBreadcrumbs(getElement("breadcrumbs"), tree, this.zoomed, this.presenter.names, (node) => this.zoom(node));
     const sides = countFunctionSamples(tree, this.zoomed, this.shown.profile.functions.name.length);
     this.functionTable.show({ sides, totals: this.presenter.getTableTotals(tree, this.zoomed) });
@@ -138,9 +139,9 @@ export class Graphs {
   /** Shows how many samples and functions match the search. */
   showMatched() {
     const { search: result, zoomed } = this;
-    const { tree } = this.flame;
     let text = "";
     if (result) {
+      const { shownTree: tree } = this.flame;
       const matched = this.presenter.describeMatches(countMatchedSamples(tree, zoomed, result), tree, zoomed);
       const count =
         result.functionCount === 1 ? "1 function" : `${NUMBER_FORMAT.format(result.functionCount)} functions`;
@@ -165,7 +166,7 @@ export class Graphs {
 
   showCallersAndCallees() {
     if (this.selectedFunction === null) return;
-    this.sandwich.show(this.flame.tree, this.selectedFunction, getElement("order").value);
+    this.sandwich.show(this.flame.shownTree, this.selectedFunction, getElement("order").value);
   }
 
   /** Shows the details of the box at the pointer or in focus. */
@@ -175,7 +176,7 @@ export class Graphs {
     showDetails(
       getElement("details"),
       this.presenter,
-      node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, totals },
+      node === null ? null : { tree: view.shownTree, node, zoomed: view.zoomed, totals },
     );
   }
 }

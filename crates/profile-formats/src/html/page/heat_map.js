@@ -2,6 +2,7 @@
 
 import { blend, createShade } from "./colours.js";
 import { createElement, formatSeconds, formatValueAndUnit } from "./elements.js";
+import { required } from "./required.js";
 import { createSpanCounts } from "./spans.js";
 import { formatStateShares } from "./state_colours.js";
 
@@ -38,7 +39,7 @@ export class HeatMap {
     holder.append(this.canvas);
     const { spans } = options.timeline;
     this.spans = spans;
-    this.rows = SPANS_PER_COLUMN.find((rows) => spans / rows <= MAX_COLUMNS) ?? SPANS_PER_COLUMN.at(-1);
+    this.rows = SPANS_PER_COLUMN.find((rows) => spans / rows <= MAX_COLUMNS) ?? required(SPANS_PER_COLUMN.at(-1));
     this.columns = Math.ceil(spans / this.rows);
     /** @type {SpanCounts} */
     this.counts = createSpanCounts(spans, []);
@@ -160,7 +161,7 @@ export class HeatMap {
     if (!width) return;
     canvas.width = Math.round(width * devicePixelRatio);
     canvas.height = Math.round((HEAT_HEIGHT_PX + AXIS_PX) * devicePixelRatio);
-    const context = canvas.getContext("2d");
+    const context = required(canvas.getContext("2d"));
     context.scale(devicePixelRatio, devicePixelRatio);
     const columnPx = width / columns;
     if (this.isByState && columnPx < MIN_DIVIDED_COLUMN_PX) this.drawColumns(context, columnPx);

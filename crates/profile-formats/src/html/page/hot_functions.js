@@ -1,5 +1,7 @@
 // Counts the self and total samples of each function in a subtree.
 
+import { required } from "./required.js";
+
 /** @import { CallTree, SampleCounts } from "./call_tree.js" */
 
 /**
@@ -17,7 +19,7 @@ export function countFunctionSamples(tree, top, functionCount) {
   const activeCalls = new Int32Array(functionCount);
   const path = [];
   for (let node = top; node < tree.end[top]; node += 1) {
-    while (path.length > tree.depth[node] - tree.depth[top]) activeCalls[path.pop()] -= 1;
+    while (path.length > tree.depth[node] - tree.depth[top]) activeCalls[required(path.pop())] -= 1;
     const functionIndex = tree.function[node];
     for (let side = 0; side < counts.length; side += 1) {
       const { self, total } = tree.sides[side];

@@ -73,7 +73,7 @@ export function listChangedFunctions(tree, functions, effectiveSamples) {
   for (const { index, change } of changes) {
     const callers = listAncestors(tree, firstNode[index]).map((node) => tree.function[node]);
     const caller = callers.findLast((candidate) => groupOf.has(candidate) && isSame(candidate, index));
-    const group = groupOf.get(caller) ?? { first: index, last: index, count: 0, change };
+    const group = (caller === undefined ? undefined : groupOf.get(caller)) ?? { first: index, last: index, count: 0, change };
     groupOf.set(index, Object.assign(group, { last: index, count: group.count + 1 }));
   }
   return [...new Set(groupOf.values())];

@@ -14,6 +14,7 @@ import {
   NUMBER_FORMAT,
 } from "./elements.js";
 import { countEffectiveSamples, countSamplesByState, listChangedFunctions } from "./incident.js";
+import { required } from "./required.js";
 import { listSampledStates, STATES } from "./states.js";
 import { removeWakers } from "./wakers.js";
 
@@ -37,7 +38,7 @@ export class IncidentView {
     const { before, since } = incident;
     getElement("incident").hidden = false;
     getElement("select-since").addEventListener("click", () => options.onSelectRange(since));
-    getElement("select-before").addEventListener("click", () => options.onSelectRange(before));
+    getElement("select-before").addEventListener("click", () => options.onSelectRange(required(before)));
     getElement("select-before").disabled = before === null;
   }
 

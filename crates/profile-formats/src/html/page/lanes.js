@@ -3,6 +3,7 @@
 import { formatCssColour } from "./colours.js";
 import { readColumn, readSignedColumn } from "./columns.js";
 import { createElement } from "./elements.js";
+import { required } from "./required.js";
 
 /** @import { Bands } from "./bands.js" */
 /** @import { ThemeColours } from "./colours.js" */
@@ -217,7 +218,7 @@ export class LanesView {
     canvas.height = Math.round(height * devicePixelRatio);
     canvas.style.height = `${height}px`;
     this.spacer.style.height = `${Math.max(lanes.names.length * LANE_PX - height, 0)}px`;
-    const context = canvas.getContext("2d");
+    const context = required(canvas.getContext("2d"));
     context.scale(devicePixelRatio, devicePixelRatio);
     context.font = "12px system-ui, sans-serif";
     context.textBaseline = "middle";

@@ -33,13 +33,15 @@ export class LaneMarks {
       const thread = events.thread[event];
       return thread < 0 ? undefined : laneOf.get(formatThreadKey(threads.process[thread], threads.tid[thread]));
     };
-    /** @type {{colour: string, isBar: boolean, byLane: Map<number, LaneEvents>}[]} */
+    /** Events without a lane are those of undefined. @type {{colour: string, isBar: boolean, byLane: LanesOfEvents}[]} */
     this.kinds = Object.entries(MARKS).map(([name, colour]) => {
       const grouped = Map.groupBy(listEventsOfKind(events, name), getLane);
       const byLane = new Map([...grouped].map(([lane, found]) => [lane, this.createLaneEvents(found)]));
       return { colour, isBar: name !== "exception", byLane };
     });
   }
+
+  /** @typedef {Map<number | undefined, LaneEvents>} LanesOfEvents */
 
   /**
    * The events of a kind in a lane.

@@ -1,5 +1,7 @@
 // Shortens function names to a length: module, arguments, generics and namespaces are removed in this order.
 
+import { required } from "./required.js";
+
 /** @import { Functions } from "./document.js" */
 
 /** Separates namespaces, types and function. Suffixes of compilers (`f.cold`, `f.part.0`) belong to the function. */
@@ -54,10 +56,12 @@ export class NameShortener {
 
   /** The longest form of a name that fits, or the shortest form, truncated. */
   shorten(functionIndex, /** @type {number} */ maxLength) {
-    if (!this.forms.has(functionIndex))
-      this.forms.set(functionIndex, listNameForms(this.functions.name[functionIndex]));
-    const names = this.forms.get(functionIndex);
-    const shortest = names.at(-1);
+    let names = this.forms.get(functionIndex);
+    if (!names) {
+      names = listNameForms(this.functions.name[functionIndex]);
+      this.forms.set(functionIndex, names);
+    }
+    const shortest = required(names.at(-1));
     return names.find((name) => name.length <= maxLength) ?? `${shortest.slice(0, Math.max(1, maxLength - 1))}…`;
   }
 }

@@ -40,7 +40,7 @@ export class SandwichView {
     showNodes(this.callers, mergeCallers(own, functionIndex, count));
     showNodes(this.callees, mergeCallees(own, functionIndex, count));
     this.wakes.show(tree, functionIndex);
-    const shares = presenter.describeSamples(getTotals(this.callees.tree, 0), getTotals(tree, 0));
+    const shares = presenter.describeSamples(getTotals(this.callees.shownTree, 0), getTotals(tree, 0));
     getElement("middle").replaceChildren(
       createNameElement(functions.name[functionIndex]),
       createElement("span", {}, shares),

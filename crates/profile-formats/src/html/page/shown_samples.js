@@ -1,5 +1,6 @@
 // What of the profile is shown: an event, a time range, states and threads.
 
+import { required } from "./required.js";
 import { markMatchedNodes } from "./search.js";
 import { countSamplesBySpan, createRunFilter, cutRuns, keepThreads, sliceTimeline, sumRunsBySpan } from "./spans.js";
 import { ALL_STATES, listSampledStates, listStateChoices } from "./states.js";
@@ -65,7 +66,7 @@ export class ShownSamples {
     const { mask } = this.stateChoice;
     const runFilter = this.getRunFilter();
     return runFilter
-      ? sumRunsBySpan(lanes, runFilter, timelines[0], mask, marked)
+      ? sumRunsBySpan(required(lanes), runFilter, timelines[0], mask, marked)
       : countSamplesBySpan(timelines[0], mask, marked);
   }
 
@@ -82,7 +83,7 @@ export class ShownSamples {
   cutTimeline(/** @type {SpanRange} */ range) {
     const { lanes, timelines } = this.profile;
     const runFilter = this.getRunFilter();
-    return runFilter ? cutRuns(lanes, runFilter, timelines[0], range) : sliceTimeline(timelines[0], range);
+    return runFilter ? cutRuns(required(lanes), runFilter, timelines[0], range) : sliceTimeline(timelines[0], range);
   }
 
   /** Which runs of the lanes are of the selected event; null if the lanes are of another one. */

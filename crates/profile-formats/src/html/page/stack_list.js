@@ -46,7 +46,7 @@ export function findNearestStack(/** @type {Profile} */ profile, /** @type {numb
   const { threads, lanes } = profile;
   const key = formatThreadKey(threads.process[thread], threads.tid[thread]);
   const lane = lanes?.names.findIndex((_, index) => formatThreadKey(lanes.process[index], lanes.tid[index]) === key) ?? -1;
-  const inLane = lane < 0 ? null : findNearestRun(lanes, lane, seconds);
+  const inLane = lanes && lane >= 0 ? findNearestRun(lanes, lane, seconds) : null;
   const isThread = Uint8Array.from(threads.tid, (tid, index) => Number(formatThreadKey(threads.process[index], tid) === key));
   return inLane ?? findNearestEntry(profile.timelines[0], isThread, seconds);
 }

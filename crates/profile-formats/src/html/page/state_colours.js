@@ -5,16 +5,18 @@ import { formatPercent } from "./elements.js";
 import { STATES } from "./states.js";
 
 /** @import { CallTree } from "./call_tree.js" */
+/** @import { Shade } from "./colours.js" */
 /** @import { BoxPlace } from "./flame.js" */
 
 /** Divides boxes from left to right by the shares of the states of their samples, in the order of the legend. */
 export class StateColours {
   constructor(/** @type {string[]} */ stateNames) {
     this.stateNames = stateNames;
+    /** The colours of each state, by its index. @type {Shade[]} */
+    this.boxes = [];
   }
 
   readStyleColours(/** @type {number[]} */ background) {
-    /** The colours of each state, by its index. */
     this.boxes = this.stateNames.map((state) => createShade(readStyleColour(`--${state}`), background));
   }
 

@@ -2,6 +2,7 @@
 
 import { createElement } from "./elements.js";
 import { ON_CPU } from "./lanes.js";
+import { required } from "./required.js";
 
 /** @import { Profile, Timeline } from "./document.js" */
 
@@ -59,7 +60,7 @@ export function listStateChoices(sampled, states) {
 
 /** Lists the names of the states in the lanes. */
 export function listLaneStates(/** @type {Profile} */ { lanes, states }) {
-  return states.filter((_, state) => lanes.state.includes(state));
+  return states.filter((_, state) => required(lanes).state.includes(state));
 }
 
 /** Creates the legend of states. */

@@ -8,6 +8,7 @@ import { readIncident } from "./incident.js";
 import { IncidentView } from "./incident_view.js";
 import { LanesView, listFunctionsTo } from "./lanes.js";
 import { LaneMarks } from "./marks.js";
+import { required } from "./required.js";
 import { showStack } from "./stack_list.js";
 import { createStateLegend, STATES } from "./states.js";
 
@@ -56,7 +57,7 @@ export class TimeViews {
       bands,
       marks: events && new LaneMarks(events, lanes, threads, colours),
       onPoint: (run, mark) => {
-        const parts = [mark === null ? "" : describeEvent(events, mark), run === null ? "" : this.describeRun(run)];
+        const parts = [mark === null ? "" : describeEvent(required(events), mark), run === null ? "" : this.describeRun(run)];
         getElement("lane").textContent = parts.filter(Boolean).join("; ");
       },
       onSelect: (run) => this.showRun(run),
@@ -65,7 +66,8 @@ export class TimeViews {
 
   /** Describes a run: thread, state, begin, end and length. */
   describeRun(/** @type {number} */ run) {
-    const { lanes, states } = this.shown.profile;
+    const { states } = this.shown.profile;
+    const lanes = required(this.shown.profile.lanes);
     const [start, end] = [lanes.start[run], lanes.end[run]].map((time) => time * lanes.unitSeconds);
     const length = formatDuration((end - start) * 1e9);
     return `${lanes.getName(run)}: ${STATES[states[lanes.state[run]]]} for ${length}, ${formatSeconds(start)} to ${formatSeconds(end)}`;
@@ -73,7 +75,8 @@ export class TimeViews {
 
   /** Shows the stack of a run, with the way to it in the flame graph. */
   showRun(/** @type {number} */ run) {
-    const { tree, functions, lanes } = this.shown.profile;
+    const { tree, functions } = this.shown.profile;
+    const lanes = required(this.shown.profile.lanes);
     const path = listFunctionsTo(tree, lanes.node[run]);
     const names = path.map((index) => functions.name[index]);
     const onZoom = () => this.options.onZoomToStack(lanes.thread[run], path);
@@ -83,8 +86,8 @@ export class TimeViews {
 
   /** Draws the view of a tab, which had no size while it was hidden. */
   drawTab(/** @type {string} */ tab) {
-    if (tab === "lanes") this.lanes.draw();
-    if (tab === "events") this.eventView.draw();
+    if (tab === "lanes") required(this.lanes).draw();
+    if (tab === "events") required(this.eventView).draw();
   }
 
   /** Draws with the colours of another theme. */

@@ -102,7 +102,7 @@ export function listWaitsEndedBy(tree, functions, functionIndex) {
     if (counts.every((count) => count === 0)) continue;
     const wait = listAncestors(tree, separator).map((node) => tree.function[node]);
     const root = wait.findLast((index) => index >= functions.count);
-    rows.add(functions.name[root], wait.filter((index) => index < functions.count).reverse(), counts);
+    rows.add(functions.name[root ?? functions.root], wait.filter((index) => index < functions.count).reverse(), counts);
   }
   return rows.list();
 }
