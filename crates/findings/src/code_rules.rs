@@ -40,6 +40,13 @@ pub(crate) const PLUMBING: &[&str] = &[
     "ap_get_brigade",
     "ap_rgetline*",
     "apr_*",
+    // Locks of Rust, as demanglers write them.
+    "parking_lot::*",
+    "<parking_lot::*",
+    "parking_lot_core::*",
+    "<parking_lot_core::*",
+    "lock_api::*",
+    "<lock_api::*",
 ];
 
 /// Modules of libc.

@@ -155,6 +155,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "*std::sys::sync::rwlock::futex::RwLock*::*_contended",
             "*parking_lot::raw_mutex::RawMutex*::lock_slow",
             "*parking_lot::raw_rwlock::RawRwLock*::lock_*_slow",
+            "*parking_lot::raw_rwlock::RawRwLock*::upgrade_slow",
             "mutex_lock*",
             "__mutex_lock*",
             "rwsem_down_*_slowpath",

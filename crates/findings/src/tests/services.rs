@@ -261,6 +261,27 @@ fn a_convoy_without_a_method_is_a_finding() {
     );
 }
 
+/// parking_lot and lock_api take the lock for the function that the finding names.
+#[test]
+fn a_lock_of_a_library_of_rust_has_the_function_that_takes_it() {
+    let slow = [
+        "lock_api::mutex::Mutex<R,T>::lock;parking_lot::raw_mutex::RawMutex::lock_slow;parking_lot_core::parking_lot::park",
+        "<lock_api::mutex::Mutex<R,T>>::lock;<parking_lot::raw_mutex::RawMutex>::lock_slow;parking_lot_core::parking_lot::park",
+        "parking_lot::raw_rwlock::RawRwLock::lock_exclusive_slow;parking_lot_core::parking_lot::park",
+        "parking_lot::raw_rwlock::RawRwLock::upgrade_slow;parking_lot_core::parking_lot::park",
+    ];
+    for slow in slow {
+        let mut threads = Threads::wall();
+        threads.add_queue(
+            5,
+            &format!("start_thread@libc.so.6;shop::append;{slow};syscall@libc.so.6;futex_wait_[k]"),
+        );
+        let findings = threads.findings();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}, {slow}") };
+        assert!(finding.evidence.contains(" wait for the lock in shop::append ("), "{finding}");
+    }
+}
+
 #[test]
 fn stubs_and_the_library_of_java_are_not_of_the_application() {
     let parts =
