@@ -321,6 +321,9 @@ pub(crate) const RULES: &[Rule] = &[
     event_loop(&["<tokio::runtime::*park*"], RUST_RUNTIME),
     event_loop(&["tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
     event_loop(&["<tokio::runtime::blocking::pool::*run*"], RUST_RUNTIME),
+    // Locks, before which a thread leaves its CPU to others some times: parking_lot.
+    rule(Lock, &["*parking_lot::raw_mutex::RawMutex*::lock_slow"]),
+    rule(Lock, &["*parking_lot::raw_rwlock::RawRwLock*::lock_*_slow"]),
     // Channels with a limit, and those without one, in which senders do not wait: library/std/src/sync/mpmc of Rust, crossbeam-channel.
     rule(FullQueue, &["*std::sync::mpmc::*::Channel<*::send*"]),
     rule(Idle, &["*std::sync::mpmc::*::Channel<*::recv*"]),

@@ -282,6 +282,23 @@ fn a_lock_of_a_library_of_rust_has_the_function_that_takes_it() {
     }
 }
 
+/// Before it sleeps, a thread leaves its CPU to others a few times: on a busy machine, for most of its wait.
+#[test]
+fn a_thread_that_yields_in_a_lock_of_a_library_of_rust_waits_for_the_lock() {
+    for lock in ["raw_mutex::RawMutex::lock_slow", "raw_rwlock::RawRwLock::lock_shared_slow"] {
+        let folded = format!(
+            "start_thread@libc.so.6;shop::append;parking_lot::{lock};__sched_yield@libc.so.6;__do_sys_sched_yield_[k]"
+        );
+        let mut threads = Threads::wall();
+        for _ in 0..5 {
+            let parts =
+                [(0, 80, Some(ThreadState::Runnable), &*folded), (8, 20, Some(ThreadState::OnCpu), WORK)];
+            threads.add_thread("worker", &parts);
+        }
+        assert_eq!(threads.kinds(), [FindingKind::LockConvoy], "{lock}");
+    }
+}
+
 #[test]
 fn stubs_and_the_library_of_java_are_not_of_the_application() {
     let parts =
