@@ -34,6 +34,9 @@ const MAX_ROWS: usize = 4 << 20;
 const INJECTED_FUNCTIONS: [&str; 4] =
     ["runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"];
 
+/// The return trampoline of signal handlers, up to Go 1.20 and since then (`runtime/sys_linux_amd64.s`).
+const SIGNAL_RETURNS: [&str; 2] = ["runtime.sigreturn", "runtime.sigreturn__sigaction"];
+
 /// The function that `morestack` calls on the stack of the thread, also to preempt a goroutine.
 const NEW_STACK: &str = "runtime.newstack";
 
@@ -102,6 +105,8 @@ impl GoRows {
                 rows.push((function.code.start, rule_without_offsets(CfaRule::Root)));
             } else if function.writes_stack_pointer {
                 rows.push((function.code.start, rule_of_switch(function)));
+            } else if is_one_of(function, &SIGNAL_RETURNS) {
+                rows.push((function.code.start, rule_without_offsets(CfaRule::SignalFrame)));
             } else {
                 let injected = is_one_of(function, &INJECTED_FUNCTIONS);
                 let flags = if injected { RuleFlags::INTERRUPTS_CALLER } else { 0 };

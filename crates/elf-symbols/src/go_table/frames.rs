@@ -47,9 +47,10 @@ pub struct GoFrame {
     pub code: Range<u64>,
     /// Whether it puts another address into the stack pointer, as switches to another stack do: then the sizes do not hold.
     pub writes_stack_pointer: bool,
-    /// Its name, read only for such a function, for those that the runtime makes a goroutine call, and for those that preempt it:
-    /// `runtime.asyncPreempt`, `runtime.debugCallV2`, `runtime.gopreempt_m`, `runtime.goschedImpl`, `runtime.newstack`,
-    /// `runtime.preemptPark`, `runtime.sigpanic` and `runtime.sigpanic0`.
+    /// Its name, read only for such a function, for those that the runtime makes a goroutine call, for those that preempt it, and for
+    /// the return trampoline of signal handlers: `runtime.asyncPreempt`, `runtime.debugCallV2`, `runtime.gopreempt_m`,
+    /// `runtime.goschedImpl`, `runtime.newstack`, `runtime.preemptPark`, `runtime.sigpanic`, `runtime.sigpanic0`, and
+    /// `runtime.sigreturn` or `runtime.sigreturn__sigaction`.
     pub name: Option<String>,
     /// Whether a stack begins with it: what is above its frame is no return address.
     pub is_top_frame: bool,

@@ -10,8 +10,9 @@ use super::GoTable;
 /// What precedes a name of the runtime: the end of the name before, and the package.
 const BEFORE_NAME: &[u8] = b"\0runtime.";
 
-/// The functions, sorted: a goroutine calls them at any instruction, or they preempt it (`runtime/preempt.go`, `runtime/stack.go`).
-const NAMES: [&[u8]; 8] = [
+/// The functions, sorted: a goroutine calls them at any instruction, they preempt it, or signal handlers return to them
+/// (`runtime/preempt.go`, `runtime/stack.go`, `runtime/sys_linux_amd64.s`).
+const NAMES: [&[u8]; 10] = [
     b"asyncPreempt",
     b"debugCallV2",
     b"gopreempt_m",
@@ -20,6 +21,8 @@ const NAMES: [&[u8]; 8] = [
     b"preemptPark",
     b"sigpanic",
     b"sigpanic0",
+    b"sigreturn",
+    b"sigreturn__sigaction",
 ];
 
 /// The longest of them with what is around it.

@@ -123,6 +123,21 @@ fn injected_calls_interrupt_their_caller() {
     }
 }
 
+/// A tick hits it often in a program that recovers from faults.
+#[test]
+fn the_return_trampoline_of_signal_handlers_has_the_registers_of_the_interrupted_function() {
+    for version in GO_VERSIONS.into_iter().filter(|version| *version != GoVersion::V26) {
+        for name in ["runtime.sigreturn", "runtime.sigreturn__sigaction"] {
+            let trampoline = GoTestFunction { name, frame_sizes: &[(0, 64)], ..WORK };
+            let table = table_of(version, &[WORK, trampoline, WORK], Vec::new());
+            let start = CODE_ADDRESS + 64;
+            let found = rules(&table, &[start - 1, start, start + 7, start + 64]);
+            let (empty, signal) = (by_size(0), rule_without_offsets(CfaRule::SignalFrame));
+            assert_eq!(found, [empty, signal, signal, empty], "{version:?} {name}");
+        }
+    }
+}
+
 /// The scheduler executes other goroutines there, and the one that was preempted can continue on another thread.
 #[test]
 fn calls_that_preempt_a_goroutine_are_roots() {
