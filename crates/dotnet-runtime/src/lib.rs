@@ -86,8 +86,6 @@ mod symbols;
 mod test_image;
 #[cfg(any(test, fuzzing))]
 mod test_memory;
-#[cfg(test)]
-mod test_recording;
 #[cfg(any(test, fuzzing))]
 mod test_threads;
 #[cfg(test)]

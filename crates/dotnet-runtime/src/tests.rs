@@ -1,5 +1,7 @@
 //! Tests lookups in the memory of a runtime that is built here: names, limits, and memory that changes.
 
+mod recorded_reads;
+
 use std::{
     path::Path,
     sync::{Arc, atomic::Ordering},

@@ -14,7 +14,7 @@ pub struct ManagedThread {
     pub thread: ThreadId,
     /// `Thread.ManagedThreadId`, which begins at 1.
     pub managed_id: u32,
-    /// `Thread.Name`, of which the kernel has the first 15 bytes; `None` for a thread without a name.
+    /// `Thread.Name`, whole: the kernel has its first 15 bytes. `None` for a thread without a name.
     pub name: Option<StringId>,
     /// The type of the exception that the thread threw, or handled in a `catch` or `finally`.
     pub exception: Option<StringId>,

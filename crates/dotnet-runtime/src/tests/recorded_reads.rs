@@ -1,6 +1,6 @@
 //! Records what lookups read of a runtime that is built for tests: the seeds of the fuzz target `runtime_memory`.
 //!
-//! `BLESS=1 cargo nextest run -p profiler-dotnet-runtime test_recording` writes the seeds. Their format is that of the recordings in captures
+//! `BLESS=1 cargo nextest run -p profiler-dotnet-runtime recorded_reads` writes the seeds. Their format is that of the recordings in captures
 //! (`crates/symbolize/src/method_memory/runtime_reader/recording.rs`).
 
 use std::{
@@ -11,12 +11,12 @@ use std::{
 
 use profiler_addresses::RuntimeAddress;
 
+use super::{NoFiles, open};
 use crate::{
     Memory, ReadError,
     test_image::{self, DYNAMIC, GET, Place, RUN, STUB, Version, code_of},
     test_memory::TestMemory,
     test_threads::LAST_EXCEPTION,
-    tests::{NoFiles, open},
 };
 
 /// The longest input of a short run of the fuzzer.
