@@ -9,7 +9,7 @@ use std::{
 use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 
-use crate::{ProcFs, Process, procfs::Entries};
+use crate::{ProcFs, Process, Tid, procfs::Entries};
 
 /// The number of the system call futex(2) on x86-64.
 const FUTEX: u64 = 202;
@@ -24,7 +24,7 @@ const MAX_SYSCALL_BYTES: u64 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FutexWait {
     /// The id of the thread in the profiler's PID namespace.
-    pub tid: u32,
+    pub tid: Tid,
     /// The address of the futex in the memory of its process.
     pub address: RuntimeAddress,
     /// The operation, without its flags: 0 is `FUTEX_WAIT`, 6 `FUTEX_LOCK_PI` (linux/futex.h).
@@ -77,7 +77,7 @@ fn futex_waits(
         }
         let read = entries.read(&tasks.join(format!("{tid}/syscall")), MAX_SYSCALL_BYTES);
         match read {
-            Ok(text) => waits.extend(parse(tid, &String::from_utf8_lossy(&text))),
+            Ok(text) => waits.extend(parse(Tid(tid), &String::from_utf8_lossy(&text))),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
             // The thread has ended.
             Err(_) => {}
@@ -88,7 +88,7 @@ fn futex_waits(
 
 /// Parses a `syscall`: the number, the six arguments, the stack pointer and the program counter. A thread that runs has
 /// `running`.
-fn parse(tid: u32, text: &str) -> Option<FutexWait> {
+fn parse(tid: Tid, text: &str) -> Option<FutexWait> {
     let (number, arguments) = text.split_once(' ')?;
     if number.parse() != Ok(FUTEX) {
         return None;
@@ -110,7 +110,7 @@ fn parse(tid: u32, text: &str) -> Option<FutexWait> {
 /// Parses the text of a `syscall`.
 #[cfg(fuzzing)]
 pub fn parse_any(text: &str) {
-    if let Some(wait) = parse(1, text) {
+    if let Some(wait) = parse(Tid(1), text) {
         assert_eq!(u64::from(wait.command) & !COMMAND_MASK, 0);
     }
 }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_futex_has_an_address_a_command_and_a_value() {
-        let wait = |text| parse(7, text).map(|wait| (wait.address.0, wait.command, wait.value));
+        let wait = |text| parse(Tid(7), text).map(|wait| (wait.address.0, wait.command, wait.value));
         let private = "202 0x55bdc9fce140 0x80 0x2 0x0 0x0 0x0 0x7f84b0e8dea8 0x7f84b0f1812b\n";
         assert_eq!(wait(private), Some((0x55bd_c9fc_e140, 0, 2)));
         let with_clock = "202 0x55bdc9fce128 0x189 0x0 0x0 0x0 0xffffffff 0x7f84b107bdd0 0x7f84b0f17f16\n";
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// The calls of this process in which the thread `tid` sleeps, once it does.
-    fn await_wait(proc: &ProcFs, process: &Process, tid: u32) -> FutexWait {
+    fn await_wait(proc: &ProcFs, process: &Process, tid: Tid) -> FutexWait {
         let began = Instant::now();
         loop {
             let waits = proc.futex_waits(process, usize::MAX, MAX_TIME).unwrap();
@@ -168,7 +168,7 @@ mod tests {
         let waiter = {
             let ended = Arc::clone(&ended);
             std::thread::spawn(move || {
-                tids.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+                tids.send(Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())).unwrap();
                 let (ended, changed) = &*ended;
                 drop(changed.wait_while(ended.lock().unwrap(), |ended| !*ended).unwrap());
             })

@@ -31,7 +31,8 @@
 //!
 //! * [`ProcessTable`], [`Process`]: processes by PID and time
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
-//! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
+//! * [`SidebandEvent`], [`Tid`], [`TimeOrdered`]: the events that a table applies with the ids of their threads, and their order
+//!   across CPUs
 //! * [`ProcFs`], [`Status`], [`Stat`], [`FutexWait`]: reading `/proc`, and its copy in a capture
 //! * [`find_processes_by_name`]: the processes with a name
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
@@ -72,6 +73,7 @@ mod sideband;
 mod stat;
 mod status;
 mod table;
+mod tid;
 mod time_ordered;
 mod wait_partners;
 
@@ -94,5 +96,6 @@ pub use status::Status;
 pub use table::{
     Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,
 };
+pub use tid::Tid;
 pub use time_ordered::TimeOrdered;
 pub use wait_partners::{KnownListeners, PartnerRole, WaitPartner};

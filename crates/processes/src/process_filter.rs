@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{SidebandEvent, SidebandEventKind};
+use crate::{SidebandEvent, SidebandEventKind, Tid};
 
 /// Target processes at most. The limit bounds the profiler's memory when a target forks without end.
 const MAX_TARGETS: usize = 64 * 1024;
@@ -24,7 +24,7 @@ pub enum ProcessFilter {
         /// The ids of their processes.
         pids: HashSet<u32>,
         /// The thread ids.
-        tids: HashSet<u32>,
+        tids: HashSet<Tid>,
     },
 }
 
@@ -68,9 +68,9 @@ impl Targets {
     }
 
     /// Whether a thread was a target at a time.
-    pub(crate) fn contained(&self, pid: u32, tid: u32, time_ns: u64) -> bool {
+    pub(crate) fn contained(&self, pid: u32, tid: Tid, time_ns: u64) -> bool {
         match &self.filter {
-            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !self.is_reused(tid, time_ns),
+            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !self.is_reused(tid.0, time_ns),
             _ => self.contained_process(pid, time_ns),
         }
     }
@@ -81,13 +81,13 @@ impl Targets {
     }
 
     /// Notices a process or thread that was started. Returns whether its process can be sampled.
-    pub(crate) fn start(&mut self, pid: u32, tid: u32, parent: Option<u32>, time_ns: u64) -> bool {
+    pub(crate) fn start(&mut self, pid: u32, tid: Tid, parent: Option<u32>, time_ns: u64) -> bool {
         let is_child = parent.is_some_and(|parent| self.contained_process(parent, time_ns));
         match &mut self.filter {
             ProcessFilter::All => true,
             ProcessFilter::Threads { tids, pids } => {
                 if tids.contains(&tid) {
-                    self.reused_ns.entry(tid).or_insert(time_ns);
+                    self.reused_ns.entry(tid.0).or_insert(time_ns);
                 }
                 parent.is_none() && pids.contains(&pid)
             }

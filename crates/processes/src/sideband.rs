@@ -1,6 +1,6 @@
 //! Sideband events of processes: mmap, comm, exec, fork, thread start and exit.
 
-use crate::Mapping;
+use crate::{Mapping, Tid};
 
 /// A sideband event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct SidebandEvent {
     /// Id of the process, in the profiler's PID namespace.
     pub pid: u32,
     /// Id of the thread that caused the event, in the profiler's PID namespace.
-    pub tid: u32,
+    pub tid: Tid,
     /// The kind of event, with its data.
     pub kind: SidebandEventKind,
 }

@@ -12,7 +12,7 @@ use self::mapping_watch::WatchQueue;
 pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
     AddressSpace, Backing, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent,
-    SidebandEventKind,
+    SidebandEventKind, Tid,
     process::{Completeness, PublishedName},
     process_filter::Targets,
     process_reader::{ProcessReader, Reading},
@@ -144,7 +144,7 @@ impl ProcessTable {
                     }
                 }
             }
-            SidebandEventKind::Rename(comm) if pid == tid => {
+            SidebandEventKind::Rename(comm) if tid.is_leader_of(pid) => {
                 if let Some(process) = self.latest_mut(pid) {
                     process.comm = comm;
                 }
@@ -176,7 +176,7 @@ impl ProcessTable {
 
     /// The process that had this PID at the time of a sample. At the first sample of a process, its attributes and
     /// mappings are read from `/proc`. `comm` is its name if `/proc` does not show one any more.
-    pub fn process_of_sample(&mut self, pid: u32, tid: u32, time_ns: u64, comm: &str) -> ProcessOfSample {
+    pub fn process_of_sample(&mut self, pid: u32, tid: Tid, time_ns: u64, comm: &str) -> ProcessOfSample {
         if !self.targets.contained(pid, tid, time_ns) {
             return ProcessOfSample::NotATarget;
         }
@@ -243,7 +243,7 @@ impl ProcessTable {
     }
 
     fn fork(&mut self, pid: u32, parent: u32, time_ns: u64) {
-        if !self.targets.start(pid, pid, Some(parent), time_ns) {
+        if !self.targets.start(pid, Tid::leader_of(pid), Some(parent), time_ns) {
             self.end(pid, time_ns);
             return;
         }
@@ -261,7 +261,7 @@ impl ProcessTable {
         self.watch_child(pid, parent);
     }
 
-    fn start_thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
+    fn start_thread(&mut self, pid: u32, tid: Tid, time_ns: u64) {
         if !self.targets.start(pid, tid, None, time_ns) {
             return;
         }
@@ -278,10 +278,10 @@ impl ProcessTable {
     }
 
     /// A process ends with its last thread, which need not be the leader.
-    fn exit(&mut self, pid: u32, tid: u32, time_ns: u64) {
+    fn exit(&mut self, pid: u32, tid: Tid, time_ns: u64) {
         let Some(process) = self.latest_mut(pid) else { return };
         process.threads = process.threads.map(|threads| threads.saturating_sub(1));
-        if process.threads.map_or(pid == tid, |threads| threads == 0) {
+        if process.threads.map_or(tid.is_leader_of(pid), |threads| threads == 0) {
             self.end(pid, time_ns);
         }
     }

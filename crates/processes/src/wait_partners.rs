@@ -26,7 +26,7 @@ use profiler_blocking::Object;
 
 use self::children::Children;
 pub use self::polls::KnownListeners;
-use crate::{ProcFs, procfs::Entries};
+use crate::{ProcFs, Tid, procfs::Entries};
 
 /// The threads that are examined at most.
 const MAX_THREADS: usize = 64;
@@ -63,7 +63,7 @@ const NOT_ACCEPTED: u64 = 0;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitPartner {
     /// The id of the thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// What the other side is to the thread.
     pub role: PartnerRole,
     /// The name of the process, the address of a socket of another machine or network namespace, or the device with its mount.
@@ -95,7 +95,7 @@ impl ProcFs {
     ///
     /// # Errors
     /// Those of reading `/proc`; [`io::ErrorKind::Unsupported`] while a capture is recorded or replayed.
-    pub fn wait_partners(&self, threads: &[(u32, u32)]) -> io::Result<Vec<WaitPartner>> {
+    pub fn wait_partners(&self, threads: &[(u32, Tid)]) -> io::Result<Vec<WaitPartner>> {
         if self.has_capture() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -117,7 +117,7 @@ struct Search<'a> {
 
 /// The other end of a connection.
 struct Connection {
-    tid: u32,
+    tid: Tid,
     role: PartnerRole,
     /// `None` for a UNIX socket.
     address: Option<SocketAddr>,
@@ -130,7 +130,7 @@ struct Connection {
 /// A pipe for which a thread waits.
 struct Pipe {
     pid: u32,
-    tid: u32,
+    tid: Tid,
     inode: u64,
     /// The end that the thread does not use.
     other: PipeEnd,
@@ -184,7 +184,7 @@ struct Owners {
 }
 
 impl Search<'_> {
-    fn partners(&self, threads: &[(u32, u32)]) -> Vec<WaitPartner> {
+    fn partners(&self, threads: &[(u32, Tid)]) -> Vec<WaitPartner> {
         let mut tables = HashMap::<PathBuf, Rc<Sockets>>::new();
         let mut servers = HashMap::<u32, bool>::new();
         let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
@@ -248,7 +248,7 @@ impl Search<'_> {
     }
 
     /// What a thread waits for in a system call: a descriptor, or children.
-    fn awaited(&self, pid: u32, tid: u32) -> Option<Awaited> {
+    fn awaited(&self, pid: u32, tid: Tid) -> Option<Awaited> {
         let call = self.text(&format!("{pid}/task/{tid}/syscall"), MAX_SHORT_BYTES).ok()?;
         match parse_call(&call)? {
             Awaited::Polled(address) => {
@@ -368,7 +368,7 @@ impl Search<'_> {
     }
 
     /// The device of the file of a descriptor.
-    fn device(&self, pid: u32, tid: u32, descriptor: u32) -> Option<WaitPartner> {
+    fn device(&self, pid: u32, tid: Tid, descriptor: u32) -> Option<WaitPartner> {
         let information = self.text(&format!("{pid}/fdinfo/{descriptor}"), MAX_SHORT_BYTES).ok()?;
         let mount = information.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
         let mounts = self.text(&format!("{pid}/mountinfo"), MAX_MOUNTS_BYTES).ok()?;
@@ -423,7 +423,7 @@ struct Sockets {
 fn connection(sockets: &Sockets, inode: u64) -> Option<Connection> {
     let of_unix = || {
         let (role, other) = unix_sockets::other_end(inode)?;
-        Some(Connection { tid: 0, role, address: None, inode: Some(other), serves: false })
+        Some(Connection { tid: Tid::default(), role, address: None, inode: Some(other), serves: false })
     };
     other_end(&sockets.tcp, inode).or_else(|| receiver(&sockets.udp, inode)).or_else(of_unix)
 }
@@ -476,7 +476,7 @@ fn other_end(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
     let other = sockets.iter().find(is_other_end).map(|socket| socket.inode);
     let accepted = other.filter(|inode| *inode != NOT_ACCEPTED);
     let other = accepted.or_else(|| Some(listener(&own.remote).filter(|_| other.is_some())?.inode));
-    Some(Connection { tid: 0, role, address: Some(own.remote), inode: other, serves: false })
+    Some(Connection { tid: Tid::default(), role, address: Some(own.remote), inode: other, serves: false })
 }
 
 /// The socket at the address to which one of UDP is connected: that of a server.
@@ -484,7 +484,7 @@ fn receiver(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
     let own = sockets.iter().find(|socket| socket.inode == inode && socket.remote.port() != 0)?;
     let other = sockets.iter().find(|socket| socket.remote.port() == 0 && listens_at(socket, &own.remote));
     Some(Connection {
-        tid: 0,
+        tid: Tid::default(),
         role: PartnerRole::Service,
         address: Some(own.remote),
         inode: other.map(|socket| socket.inode),

@@ -288,6 +288,8 @@ fn failed(path: &Path, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use profiler_processes::Tid;
+
     use super::*;
     use crate::{
         sample::{Comm, Origin, RawSample},
@@ -305,7 +307,7 @@ mod tests {
                 time_ns: 5,
                 cpu: 0,
                 pid: 1,
-                tid: 2,
+                tid: Tid(2),
                 comm: Comm::default(),
                 kernel_stack: None,
                 user_stack: std::num::NonZeroU64::new(9),

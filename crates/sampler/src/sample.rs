@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use profiler_common::{COMM_BYTES, system_call::SystemCallAbi};
+use profiler_processes::Tid;
 use profiler_profile::ThreadState;
 
 use crate::stack::RawStackId;
@@ -18,7 +19,7 @@ pub struct RawSample {
     /// The process, in the profiler's PID namespace.
     pub pid: u32,
     /// The thread, in the profiler's PID namespace.
-    pub tid: u32,
+    pub tid: Tid,
     /// The thread's name.
     pub comm: Comm,
     /// The stack in the kernel.
@@ -54,7 +55,7 @@ pub struct RawWaker {
     /// 0 is the idle task.
     pub pid: u32,
     /// The thread, in the profiler's PID namespace.
-    pub tid: u32,
+    pub tid: Tid,
     /// The thread's name.
     pub comm: Comm,
     /// The stack in the kernel.

@@ -1,12 +1,12 @@
 //! Ids of threads in the pid namespaces of their processes.
 
-use profiler_processes::{ProcFs, Process};
+use profiler_processes::{ProcFs, Process, Tid};
 
 /// The id of a thread in the innermost pid namespace of its process. `None` is a thread of a container that has ended.
-pub(crate) fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: u32) -> Option<u32> {
+pub(crate) fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: Tid) -> Option<u32> {
     let status = &process.identity.as_ref()?.status;
     if status.innermost_pid == process.pid {
-        return Some(tid);
+        return Some(tid.0);
     }
     let text = proc.read(process.pid, &format!("task/{tid}/status")).ok()?;
     innermost_tid(&String::from_utf8_lossy(&text))

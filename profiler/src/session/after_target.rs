@@ -48,7 +48,7 @@ pub(super) fn warn_of_other_cpus(watch: &TargetWatch, sampled: &[u32]) {
     let proc = ProcFs::live();
     let threads = watch.pids().flat_map(|pid| proc.threads(pid, MAX_THREADS).unwrap_or_default());
     let allowed: CpuSet = threads
-        .chain(watch.tids())
+        .chain(watch.tids().map(|tid| tid.0))
         .filter_map(|tid| allowed_cpus(&proc, tid))
         .flat_map(CpuSet::into_iter)
         .collect();

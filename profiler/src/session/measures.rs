@@ -62,7 +62,7 @@ impl MeasuredEvents {
 mod tests {
     use std::sync::Arc;
 
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
     use profiler_profile::RuntimeEventKind;
     use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
 
@@ -118,7 +118,7 @@ mod tests {
             origin: Origin { event: 1, ..Origin::default() },
             value,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             comm: Comm::default(),
             kernel_stack: None,
             user_stack: None,

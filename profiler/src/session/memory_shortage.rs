@@ -34,7 +34,7 @@ impl MemoryShortage {
 
 #[cfg(test)]
 mod tests {
-    use profiler_processes::{ProcFs, ProcessFilter};
+    use profiler_processes::{ProcFs, ProcessFilter, Tid};
     use profiler_profile::{Header, Loss};
     use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
 
@@ -65,7 +65,7 @@ mod tests {
             origin: Origin::default(),
             value: 1,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             comm: Comm::default(),
             kernel_stack: None,
             user_stack: None,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_binary_reader::WorkBudget;
-use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
+use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable, Tid};
 use profiler_profile::{Header, Profile};
 use profiler_sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId};
 use profiler_symbolize::{ProcessEvents, Symbolizer};
@@ -478,7 +478,7 @@ impl Pipeline {
         self.assembler.add(&mut self.symbolizer, process, &sample, stacks, waker);
     }
 
-    fn process_of(&mut self, pid: u32, tid: u32, comm: Comm, time_ns: u64) -> ProcessOfSample {
+    fn process_of(&mut self, pid: u32, tid: Tid, comm: Comm, time_ns: u64) -> ProcessOfSample {
         self.processes.process_of_sample(pid, tid, time_ns, &comm.text())
     }
 }

@@ -47,6 +47,7 @@ impl PreExecFilter {
 
 #[cfg(test)]
 mod tests {
+    use profiler_processes::Tid;
     use profiler_sampler::{Comm, Origin};
 
     use super::*;
@@ -57,7 +58,7 @@ mod tests {
             time_ns,
             cpu: 0,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             comm,
             kernel_stack,
             user_stack,
@@ -69,7 +70,12 @@ mod tests {
     }
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
-        SidebandEvent { time_ns, pid, tid: pid, kind: SidebandEventKind::Execute("ls".to_owned()) }
+        SidebandEvent {
+            time_ns,
+            pid,
+            tid: Tid::leader_of(pid),
+            kind: SidebandEventKind::Execute("ls".to_owned()),
+        }
     }
 
     fn remaining(filter: &mut PreExecFilter, mut batch: Batch) -> Vec<(u32, u64)> {

@@ -20,7 +20,7 @@ use std::{
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{Process, ProcessKey, RetiredProcess, kubernetes::ContainerNames};
+use profiler_processes::{Process, ProcessKey, RetiredProcess, Tid, kubernetes::ContainerNames};
 use profiler_profile::{
     Attribute, EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder,
     Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
@@ -67,7 +67,7 @@ pub(super) struct ProfileAssembler {
 #[derive(Debug)]
 struct CachedProcess {
     id: ProcessId,
-    threads: HashMap<(u32, Comm), ThreadId>,
+    threads: HashMap<(Tid, Comm), ThreadId>,
     stacks: HashMap<StackKey, CachedStack>,
     /// Whether samples are deferred.
     awaits_symbols: bool,
@@ -338,7 +338,7 @@ impl ProfileAssembler {
         if let Some(thread) = known.threads.get(&thread) {
             return *thread;
         }
-        let added = self.builder.thread(id, sample.tid, &sample.comm.text());
+        let added = self.builder.thread(id, sample.tid.0, &sample.comm.text());
         self.process(process).threads.insert(thread, added);
         added
     }

@@ -11,7 +11,7 @@ use std::{
 #[cfg(feature = "pods")]
 use profiler_processes::kubernetes::{Pod, PodSelector, find_pod};
 use profiler_processes::{
-    ProcFs, ProcessFilter, Status,
+    ProcFs, ProcessFilter, Status, Tid,
     cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
 };
 use profiler_sampler::Filter;
@@ -47,7 +47,7 @@ pub(super) struct FoundTarget {
 #[derive(Debug, Default)]
 pub(super) struct TargetWatch {
     processes: Vec<WatchedProcess>,
-    threads: Vec<u32>,
+    threads: Vec<Tid>,
     cgroup: Option<PathBuf>,
 }
 
@@ -105,7 +105,7 @@ impl TargetWatch {
         let is_empty = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
         !is_empty
             && self.processes.iter().all(WatchedProcess::has_ended)
-            && self.threads.iter().all(|tid| !proc.exists(*tid))
+            && self.threads.iter().all(|tid| !proc.exists(tid.0))
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
@@ -115,7 +115,7 @@ impl TargetWatch {
     }
 
     /// The threads that are watched on their own.
-    pub(super) fn tids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn tids(&self) -> impl Iterator<Item = Tid> + '_ {
         self.threads.iter().copied()
     }
 
@@ -246,11 +246,12 @@ fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget>
 
 fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
     let pids = tids.iter().map(|tid| thread_group_of(proc, *tid)).collect::<Result<HashSet<u32>>>()?;
+    let watched: Vec<_> = tids.iter().copied().map(Tid).collect();
     Ok(FoundTarget {
         filter: Filter::Threads(tids.to_vec()),
         initial_pids: pids.iter().copied().collect(),
-        process_filter: ProcessFilter::Threads { pids, tids: tids.iter().copied().collect() },
-        watch: TargetWatch { threads: tids.to_vec(), ..TargetWatch::default() },
+        process_filter: ProcessFilter::Threads { pids, tids: watched.iter().copied().collect() },
+        watch: TargetWatch { threads: watched, ..TargetWatch::default() },
         children: false,
         description: describe("thread", tids, proc),
         command: None,

@@ -32,12 +32,12 @@ fn table(directory: &Path, filter: ProcessFilter) -> ProcessTable {
 }
 
 fn event(time_ns: u64, pid: u32, kind: SidebandEventKind) -> SidebandEvent {
-    SidebandEvent { time_ns, pid, tid: pid, kind }
+    SidebandEvent { time_ns, pid, tid: Tid::leader_of(pid), kind }
 }
 
 /// The process of a sample of its leader.
 fn sampled(table: &mut ProcessTable, pid: u32, time_ns: u64, comm: &str) -> ProcessKey {
-    match table.process_of_sample(pid, pid, time_ns, comm) {
+    match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, comm) {
         ProcessOfSample::Known(key) => key,
         other => panic!("{other:?}"),
     }
@@ -214,7 +214,7 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
     fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = sampled(&mut table, 7, 10, "app");
-    let thread = |kind| SidebandEvent { time_ns: 20, pid: 7, tid: 8, kind };
+    let thread = |kind| SidebandEvent { time_ns: 20, pid: 7, tid: Tid(8), kind };
     table.apply(thread(SidebandEventKind::Rename("worker".to_owned())));
     table.apply(thread(SidebandEventKind::Exit));
     let process = table.get(key).unwrap();
@@ -227,7 +227,7 @@ fn a_process_lives_until_its_last_thread_exits() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     table.apply(event(10, 7, SidebandEventKind::Fork { parent: 1 }));
-    let thread = |time_ns, tid, kind| SidebandEvent { time_ns, pid: 7, tid, kind };
+    let thread = |time_ns, tid, kind| SidebandEvent { time_ns, pid: 7, tid: Tid(tid), kind };
     table.apply(thread(11, 8, SidebandEventKind::StartThread));
     table.apply(thread(12, 7, SidebandEventKind::Exit));
     let key = sampled(&mut table, 7, 15, "x");
@@ -243,7 +243,7 @@ fn the_threads_of_a_process_that_was_running_before_are_counted() {
     fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = sampled(&mut table, 7, 10, "app");
-    let exit = |time_ns, tid| SidebandEvent { time_ns, pid: 7, tid, kind: SidebandEventKind::Exit };
+    let exit = |time_ns, tid| SidebandEvent { time_ns, pid: 7, tid: Tid(tid), kind: SidebandEventKind::Exit };
     table.apply(exit(20, 7));
     assert!(!table.get(key).unwrap().has_ended());
     table.apply(exit(30, 8));
@@ -256,21 +256,21 @@ fn a_process_that_was_reused_is_not_the_target() {
     write_process(directory.path(), 7, "app", 5);
     write_process(directory.path(), 8, "app", 5);
     let only = ProcessFilter::Only { pids: HashSet::from([7, 8]), children: false };
-    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([7, 9]) };
+    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([Tid(7), Tid(9)]) };
     for filter in [only, threads] {
         let mut table = table(directory.path(), filter);
         sampled(&mut table, 7, 10, "app");
         table.apply(event(20, 7, SidebandEventKind::Exit));
         table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
-        assert_eq!(table.process_of_sample(7, 7, 40, "other"), ProcessOfSample::NotATarget);
-        assert!(matches!(table.process_of_sample(7, 7, 15, "app"), ProcessOfSample::Known(_)));
+        assert_eq!(table.process_of_sample(7, Tid(7), 40, "other"), ProcessOfSample::NotATarget);
+        assert!(matches!(table.process_of_sample(7, Tid(7), 15, "app"), ProcessOfSample::Known(_)));
     }
-    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([9]) };
+    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([Tid(9)]) };
     let mut table = table(directory.path(), threads);
-    assert!(matches!(table.process_of_sample(7, 9, 10, "app"), ProcessOfSample::Known(_)));
-    assert_eq!(table.process_of_sample(7, 8, 10, "app"), ProcessOfSample::NotATarget);
-    table.apply(SidebandEvent { time_ns: 20, pid: 3, tid: 9, kind: SidebandEventKind::StartThread });
-    assert_eq!(table.process_of_sample(7, 9, 20, "app"), ProcessOfSample::NotATarget);
+    assert!(matches!(table.process_of_sample(7, Tid(9), 10, "app"), ProcessOfSample::Known(_)));
+    assert_eq!(table.process_of_sample(7, Tid(8), 10, "app"), ProcessOfSample::NotATarget);
+    table.apply(SidebandEvent { time_ns: 20, pid: 3, tid: Tid(9), kind: SidebandEventKind::StartThread });
+    assert_eq!(table.process_of_sample(7, Tid(9), 20, "app"), ProcessOfSample::NotATarget);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_process_with_the_reused_id_of_a_target_neither_renames_it_nor_has_followed_
         table.apply(event(40, 7, SidebandEventKind::Rename("other".into())));
         table.apply(event(50, 9, SidebandEventKind::Fork { parent: 7 }));
         assert_eq!(&*table.get(target).unwrap().comm, "app");
-        assert_eq!(table.process_of_sample(9, 9, 60, "other"), ProcessOfSample::NotATarget);
+        assert_eq!(table.process_of_sample(9, Tid(9), 60, "other"), ProcessOfSample::NotATarget);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{MAX_SHORT_BYTES, PartnerRole, Search, WaitPartner};
+use crate::Tid;
 
 /// The threads whose children are read, and the children of a process.
 const MAX_THREADS: usize = 1024;
@@ -37,7 +38,7 @@ impl Children {
 
 impl Search<'_> {
     /// The child for which a thread waits: the one that the call names, or all of them if they have one name.
-    pub(super) fn child(&self, pid: u32, tid: u32, awaited: Children) -> Option<WaitPartner> {
+    pub(super) fn child(&self, pid: u32, tid: Tid, awaited: Children) -> Option<WaitPartner> {
         let children = self.children(pid)?;
         let role = PartnerRole::Child;
         if let Children::One(id) = awaited {

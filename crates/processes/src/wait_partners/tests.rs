@@ -76,7 +76,7 @@ fn a_mount_has_a_device_unless_its_file_system_is_that_of_the_kernel() {
 }
 
 /// The partner of a thread of this process, once it has one.
-fn await_partner(tid: u32) -> WaitPartner {
+fn await_partner(tid: Tid) -> WaitPartner {
     let (own, proc, began) = (std::process::id(), ProcFs::live(), Instant::now());
     loop {
         let partners = proc.wait_partners(&[(own, tid)]).unwrap_or_default();
@@ -89,8 +89,8 @@ fn await_partner(tid: u32) -> WaitPartner {
     }
 }
 
-fn own_tid() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+fn own_tid() -> Tid {
+    Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
 }
 
 /// The partner of a thread while it executes a function, which `end` ends.
@@ -131,7 +131,7 @@ fn a_process_without_a_socket_that_listens_serves_no_others() {
     let mut reader = Command::new("cat").stdin(input).stdout(Stdio::null()).spawn().unwrap();
     let (proc, began, id) = (ProcFs::live(), Instant::now(), reader.id());
     let partner = loop {
-        let partners = proc.wait_partners(&[(id, id)]).unwrap_or_default();
+        let partners = proc.wait_partners(&[(id, Tid::leader_of(id))]).unwrap_or_default();
         if let [partner] = &partners[..] {
             break partner.clone();
         }
@@ -239,7 +239,7 @@ const STARTS_SLEEP: &str = "my $child = fork // die; exec('sleep', '600') unless
 #[test]
 fn a_thread_that_waits_for_a_child_process_has_it_as_partner() {
     let mut parent = Command::new("perl").args(["-e", STARTS_SLEEP]).process_group(0).spawn().unwrap();
-    let (proc, began, threads) = (ProcFs::live(), Instant::now(), [(parent.id(), parent.id())]);
+    let (proc, began, threads) = (ProcFs::live(), Instant::now(), [(parent.id(), Tid(parent.id()))]);
     let partner = loop {
         match &proc.wait_partners(&threads).unwrap_or_default()[..] {
             // Until it executes `sleep`, the child has the name of its parent.

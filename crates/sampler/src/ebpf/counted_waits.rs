@@ -3,6 +3,7 @@
 use std::{collections::HashMap, num::NonZeroU64};
 
 use profiler_common::off_cpu::{OffCpuRecord, OffCpuThread, Waker};
+use profiler_processes::Tid;
 
 use super::records::thread_state;
 use crate::{
@@ -18,7 +19,7 @@ pub(super) struct CountedWaits {
     /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds: no wait begins earlier.
     started_ns: u64,
     /// By thread id: the waits that lasted at the end of an interval.
-    unfinished: HashMap<u32, UnfinishedWait>,
+    unfinished: HashMap<Tid, UnfinishedWait>,
     intervals: u64,
     /// Whether the time from the wakeup on, in which a thread waits for a CPU, has no samples.
     until_wakeup: bool,
@@ -49,7 +50,7 @@ impl CountedWaits {
     /// Adds the samples of a wait that has ended; `None` for an unknown state.
     pub(super) fn end(&mut self, record: &OffCpuRecord, batch: &mut Batch) -> Option<()> {
         let thread = &record.thread;
-        let unfinished = self.unfinished.remove(&thread.tid);
+        let unfinished = self.unfinished.remove(&Tid(thread.tid));
         let from_ns = self.begin_ns(thread, unfinished.as_ref());
         self.add_samples(thread, (from_ns, record.ended_ns), batch)?;
         self.decoded += 1;
@@ -70,14 +71,14 @@ impl CountedWaits {
     ) {
         self.intervals += 1;
         for thread in threads {
-            let from_ns = self.begin_ns(&thread, self.unfinished.get(&thread.tid));
+            let from_ns = self.begin_ns(&thread, self.unfinished.get(&Tid(thread.tid)));
             if self.add_samples(&thread, (from_ns, ended_ns), batch).is_some() {
                 let wait = UnfinishedWait {
                     since_ns: thread.since_ns,
                     until_ns: ended_ns,
                     interval: self.intervals,
                 };
-                self.unfinished.insert(thread.tid, wait);
+                self.unfinished.insert(Tid(thread.tid), wait);
             }
         }
         // The record of a wait that ended in the interval has arrived, or is lost.
@@ -115,7 +116,7 @@ impl CountedWaits {
                     origin: Origin { event: self.event, state: Some(state), is_duration: true },
                     value: until_ns - from_ns,
                     pid: thread.pid,
-                    tid: thread.tid,
+                    tid: Tid(thread.tid),
                     comm: Comm(thread.comm),
                     kernel_stack: NonZeroU64::new(thread.kernel_stack),
                     user_stack: NonZeroU64::new(thread.user_stack),
@@ -133,7 +134,7 @@ fn raw_waker(waker: &Waker) -> Option<Box<RawWaker>> {
     let Waker { kernel_stack, user_stack, pid, tid, comm } = *waker;
     let (kernel_stack, user_stack) = (NonZeroU64::new(kernel_stack), NonZeroU64::new(user_stack));
     let is_captured = kernel_stack.is_some() || user_stack.is_some();
-    is_captured.then(|| Box::new(RawWaker { pid, tid, comm: Comm(comm), kernel_stack, user_stack }))
+    is_captured.then(|| Box::new(RawWaker { pid, tid: Tid(tid), comm: Comm(comm), kernel_stack, user_stack }))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use profiler_common::{
     unwind::StackEndReason,
     wall::{WaitState, WaitingThread},
 };
+use profiler_processes::Tid;
 use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
@@ -45,7 +46,7 @@ pub(super) fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> Ra
         waker: None,
         system_call: None,
         pid: record.pid,
-        tid: record.tid,
+        tid: Tid(record.tid),
         comm: Comm(record.comm),
         kernel_stack: NonZeroU64::new(record.kernel_stack),
         user_stack: NonZeroU64::new(record.user_stack),
@@ -62,7 +63,7 @@ pub(super) fn waiting_sample(thread: &WaitingThread, event: u16) -> Option<RawSa
         waker: None,
         system_call: None,
         pid: thread.pid,
-        tid: thread.tid,
+        tid: Tid(thread.tid),
         comm: Comm(thread.comm),
         kernel_stack: NonZeroU64::new(thread.kernel_stack),
         user_stack: NonZeroU64::new(thread.user_stack),

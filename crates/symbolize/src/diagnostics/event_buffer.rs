@@ -11,6 +11,7 @@ use profiler_dotnet_symbols::eventpipe::{
     nettrace::{Event, Gap},
     runtime_events::{Phase, RuntimeEvent},
 };
+use profiler_processes::Tid;
 use profiler_profile::RuntimeEventKind;
 
 use super::{
@@ -39,9 +40,9 @@ pub struct CollectedEvent {
     /// How long it took; 0 for an event without a duration.
     pub duration_ns: u64,
     /// The thread that reported it: its id in the profiler's pid namespace, and its name, which is empty if it is unknown.
-    pub thread: Option<(u32, Arc<str>)>,
+    pub thread: Option<(Tid, Arc<str>)>,
     /// The thread that had the lock for which the reporting thread waits, as above.
-    pub lock_owner: Option<(u32, Arc<str>)>,
+    pub lock_owner: Option<(Tid, Arc<str>)>,
     /// What happened.
     pub kind: RuntimeEventKind,
     /// The name of the provider and that of the event.
@@ -293,18 +294,18 @@ impl EventBuffer {
         }
     }
 
-    fn thread(&self, id: u64) -> Option<(u32, Arc<str>)> {
+    fn thread(&self, id: u64) -> Option<(Tid, Arc<str>)> {
         self.threads.get(&id).map(|thread| (thread.tid, Arc::clone(&thread.comm)))
     }
 }
 
 /// A field with thread ids of the profiler's pid namespace. `None` is one with the id of an unknown thread.
-fn translated(field: Field, lock_owner: Option<&(u32, Arc<str>)>) -> Option<Field> {
+fn translated(field: Field, lock_owner: Option<&(Tid, Arc<str>)>) -> Option<Field> {
     if field.name != OWNER_FIELD {
         return Some(field);
     }
     let (tid, _) = lock_owner?;
-    Some(Field { value: Value::Unsigned((*tid).into()), ..field })
+    Some(Field { value: Value::Unsigned(tid.0.into()), ..field })
 }
 
 #[cfg(test)]
@@ -419,7 +420,8 @@ mod tests {
         let new = fixture.buffer.take_new_threads();
         assert_eq!(new, [5, 6, 7, 99].into());
         assert!(fixture.buffer.take(20, false).events.is_empty(), "their threads are not known yet");
-        let found = |id: u64| (id, EventThread { tid: 1_000 + id as u32, comm: format!("t{id}").into() });
+        let found =
+            |id: u64| (id, EventThread { tid: Tid(1_000 + id as u32), comm: format!("t{id}").into() });
         fixture.buffer.add_threads([found(5), found(6)].into());
         let mut events = fixture.buffer.take(20, true).events;
         events.sort_by_key(|event| event.thread.clone());
@@ -428,7 +430,7 @@ mod tests {
         };
         let described: Vec<_> = events
             .iter()
-            .map(|event| (event.thread.as_ref().map(|(tid, comm)| (*tid, &**comm)), owner(event)))
+            .map(|event| (event.thread.as_ref().map(|(tid, comm)| (tid.0, &**comm)), owner(event)))
             .collect();
         let expected =
             [(None, None), (Some((1_005, "t5")), Some(Value::Unsigned(1_006))), (Some((1_006, "t6")), None)];

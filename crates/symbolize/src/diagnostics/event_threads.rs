@@ -8,6 +8,8 @@ use std::{
     time::Instant,
 };
 
+use profiler_processes::Tid;
+
 use crate::thread_ids::innermost_tid;
 
 /// Threads of a process that are kept, and read at once.
@@ -20,7 +22,7 @@ const PAUSE_PER_SCAN: u32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventThread {
     /// In the profiler's pid namespace.
-    pub(crate) tid: u32,
+    pub(crate) tid: Tid,
     /// Empty where the thread ended before it was read.
     pub(crate) comm: Arc<str>,
 }
@@ -62,7 +64,7 @@ impl ThreadReader {
 
     /// The thread with an id of the profiler's pid namespace.
     fn thread_with(&self, id: u64) -> Option<EventThread> {
-        let tid = u32::try_from(id).ok()?;
+        let tid = Tid(u32::try_from(id).ok()?);
         let status = read_status(&self.tasks().join(tid.to_string())).unwrap_or_default();
         Some(EventThread { tid, comm: comm_of(&status) })
     }
@@ -71,7 +73,7 @@ impl ThreadReader {
     fn scan(&self) -> HashMap<u64, EventThread> {
         let mut threads = HashMap::new();
         for task in fs::read_dir(self.tasks()).into_iter().flatten().flatten().take(MAX_THREADS) {
-            let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+            let tid = task.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid);
             let Some((tid, status)) = tid.zip(read_status(&task.path())) else { continue };
             if let Some(id) = innermost_tid(&status) {
                 threads.insert(id.into(), EventThread { tid, comm: comm_of(&status) });
@@ -118,7 +120,7 @@ mod tests {
             (tid, own, [scanned, later], paused)
         });
         let (tid, own, scanned, paused) = found.unwrap().join().unwrap();
-        let expected = EventThread { tid, comm: "looked-up".into() };
+        let expected = EventThread { tid: Tid(tid), comm: "looked-up".into() };
         assert_eq!(own.get(&u64::from(tid)), Some(&expected));
         for scanned in scanned {
             assert_eq!(scanned.get(&u64::from(tid)), Some(&expected));
@@ -130,7 +132,7 @@ mod tests {
     fn a_thread_that_has_ended_has_its_id_where_namespaces_are_shared() {
         let gone = u64::from(u32::MAX);
         let found = ThreadReader::new(1, 1).look_up([gone].into());
-        assert_eq!(found[&gone], EventThread { tid: u32::MAX, comm: "".into() });
+        assert_eq!(found[&gone], EventThread { tid: Tid(u32::MAX), comm: "".into() });
         assert!(ThreadReader::new(1, 1).look_up([u64::MAX].into()).is_empty());
         assert!(ThreadReader::new(1, 2).look_up([gone].into()).is_empty());
     }

@@ -7,8 +7,7 @@ mod mutexes;
 
 use std::sync::Arc;
 
-use profiler_processes::monotonic_ns;
-use profiler_processes::{Process, ProcessKey};
+use profiler_processes::{Process, ProcessKey, Tid, monotonic_ns};
 use profiler_profile::GcMode;
 
 pub(crate) use self::mutexes::MutexReadings;
@@ -33,7 +32,7 @@ pub struct ObservedLock {
     /// What identifies it in its process: the `LockID` of a .NET runtime's events, or the address of a mutex.
     pub lock: u64,
     /// The thread that held it: its id in the profiler's pid namespace, and its name.
-    pub owner: (u32, Arc<str>),
+    pub owner: (Tid, Arc<str>),
     /// `Thread.ManagedThreadId` of the owner; 0 for a mutex.
     pub managed_thread_id: u32,
     /// The number of threads that waited for it.
@@ -44,7 +43,7 @@ pub struct ObservedLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedThread {
     /// Its id in the profiler's pid namespace, and the name that the kernel has.
-    pub thread: (u32, Arc<str>),
+    pub thread: (Tid, Arc<str>),
     /// `Thread.ManagedThreadId`.
     pub managed_id: u32,
     /// `Thread.Name`, its first 256 characters; `None` for a thread without a name.
@@ -178,7 +177,7 @@ mod tests {
             (own, LockReadings::default().with_owners(process, awaited))
         });
         let (own, (locks, threads)) = thread.unwrap().join().unwrap();
-        let owner = (own, Arc::from("lock-owner"));
+        let owner = (Tid(own), Arc::from("lock-owner"));
         let thread = ObservedThread {
             thread: owner.clone(),
             managed_id: 4,

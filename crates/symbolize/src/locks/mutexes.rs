@@ -233,6 +233,7 @@ fn protocol_of_kind(kind: u32) -> Option<Protocol> {
 #[cfg(test)]
 mod tests {
     use profiler_addresses::RuntimeAddress;
+    use profiler_processes::Tid;
 
     use super::*;
 
@@ -249,7 +250,7 @@ mod tests {
     }
 
     fn wait(address: u64, command: u32, value: u32) -> FutexWait {
-        FutexWait { tid: 7, address: RuntimeAddress(address), command, value }
+        FutexWait { tid: Tid(7), address: RuntimeAddress(address), command, value }
     }
 
     #[test]

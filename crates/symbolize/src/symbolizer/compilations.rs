@@ -1,6 +1,6 @@
 //! Names the method that the JIT of a .NET runtime compiles.
 
-use profiler_processes::Process;
+use profiler_processes::{Process, Tid};
 
 use super::Symbolizer;
 use crate::{CodeKey, thread_ids::thread_in_namespace};
@@ -34,7 +34,7 @@ impl Symbolizer {
 
     /// The method that the JIT compiled on a thread of a process at a time (`CLOCK_MONOTONIC`), if compiled methods are
     /// requested.
-    pub fn compiled_method(&mut self, process: &Process, tid: u32, time_ns: u64) -> Option<String> {
+    pub fn compiled_method(&mut self, process: &Process, tid: Tid, time_ns: u64) -> Option<String> {
         if !self.runtime_requests.compilations {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use profiler_processes::{Process, ProcessKey, ProcessTable};
+use profiler_processes::{Process, ProcessKey, ProcessTable, Tid};
 use profiler_profile::{StackId, ThreadId};
 use profiler_sampler::Origin;
 use profiler_symbolize::Symbolizer;
@@ -145,7 +145,7 @@ impl ProfileAssembler {
         samples.chain(wakes)
     }
 
-    fn tids(&self) -> HashMap<ThreadId, u32> {
+    fn tids(&self) -> HashMap<ThreadId, Tid> {
         let threads = self.processes.values().flat_map(|process| &process.threads);
         threads.map(|((tid, _), thread)| (*thread, *tid)).collect()
     }
@@ -181,7 +181,7 @@ impl Resolver<'_> {
         &mut self,
         assembler: &mut ProfileAssembler,
         index: u32,
-        tid: Option<u32>,
+        tid: Option<Tid>,
         time_ns: u64,
     ) -> Resolved {
         let deferred = &self.stacks[index as usize];

@@ -12,7 +12,7 @@ impl ProfileAssembler {
         let id = self.process(process).id;
         for lock in &read.locks {
             let (tid, comm) = &lock.owner;
-            let owner = self.builder.thread(id, *tid, comm);
+            let owner = self.builder.thread(id, tid.0, comm);
             self.builder.add_lock_owner(LockOwner {
                 time_ns: read.time_ns.saturating_sub(self.started_ns),
                 owner,
@@ -23,7 +23,7 @@ impl ProfileAssembler {
         }
         for observed in &read.managed_threads {
             let (tid, comm) = &observed.thread;
-            let thread = self.builder.thread(id, *tid, comm);
+            let thread = self.builder.thread(id, tid.0, comm);
             let mut string = |text: &Option<String>| Some(self.builder.string(text.as_deref()?));
             let [name, exception] = [string(&observed.name), string(&observed.exception)];
             self.builder.add_managed_thread(ManagedThread {
@@ -42,7 +42,7 @@ impl ProfileAssembler {
 mod tests {
     use std::sync::Arc;
 
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
     use profiler_profile::{GcMode, Header};
     use profiler_sampler::EventPlan;
     use profiler_symbolize::{ObservedLock, ObservedThread};
@@ -55,13 +55,13 @@ mod tests {
         let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, 1_000);
         let lock = |tid, waiters| ObservedLock {
             lock: 0x1000,
-            owner: (tid, Arc::from("worker")),
+            owner: (Tid(tid), Arc::from("worker")),
             managed_thread_id: 4,
             waiters,
         };
         for (time_ns, locks) in [(1_500, vec![lock(7, 2), lock(8, 1)]), (2_500, vec![lock(7, 3)])] {
             let managed_threads = vec![ObservedThread {
-                thread: (7, Arc::from("worker")),
+                thread: (Tid(7), Arc::from("worker")),
                 managed_id: 4,
                 name: Some("worker of prices".to_owned()),
                 exception: None,

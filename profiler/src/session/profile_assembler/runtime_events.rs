@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_dotnet_symbols::eventpipe::fields::{Field, Value};
-use profiler_processes::Process;
+use profiler_processes::{Process, Tid};
 use profiler_profile::{
     EventField, FieldValue, OmittedEvents, ProcessId, RuntimeEvent, StackEnd, StackId, ThreadId,
 };
@@ -19,7 +19,7 @@ const MAX_RUNTIME_FRAMES: usize = 100;
 struct Reporter {
     id: ProcessId,
     comm: String,
-    threads: HashMap<u32, ThreadId>,
+    threads: HashMap<Tid, ThreadId>,
 }
 
 impl ProfileAssembler {
@@ -66,7 +66,7 @@ impl ProfileAssembler {
         let CollectedEvent { time_ns, duration_ns, thread, lock_owner, kind, name, fields, .. } = event;
         // What has begun before the interval counts from its start on.
         let before_ns = self.started_ns.saturating_sub(time_ns);
-        let mut add_thread = |(tid, comm): (u32, Arc<str>)| self.reporting_thread(reporter, tid, &comm);
+        let mut add_thread = |(tid, comm): (Tid, Arc<str>)| self.reporting_thread(reporter, tid, &comm);
         let thread = thread.map(&mut add_thread);
         // A field has its id, and the profile its name.
         lock_owner.map(add_thread);
@@ -85,11 +85,11 @@ impl ProfileAssembler {
     }
 
     /// The thread with an id. One that ended before its name was read has that of its process.
-    fn reporting_thread(&mut self, reporter: &mut Reporter, tid: u32, comm: &str) -> ThreadId {
+    fn reporting_thread(&mut self, reporter: &mut Reporter, tid: Tid, comm: &str) -> ThreadId {
         let Reporter { id, comm: process_comm, threads } = reporter;
         let builder = &mut self.builder;
         let comm = if comm.is_empty() { process_comm } else { comm };
-        *threads.entry(tid).or_insert_with(|| builder.thread(*id, tid, comm))
+        *threads.entry(tid).or_insert_with(|| builder.thread(*id, tid.0, comm))
     }
 
     fn field(&mut self, field: &Field) -> EventField {
@@ -137,8 +137,8 @@ mod tests {
         CollectedEvent {
             time_ns,
             duration_ns: 300,
-            thread: thread.map(|(tid, comm)| (tid, Arc::from(comm))),
-            lock_owner: Some((9, Arc::from("owner"))),
+            thread: thread.map(|(tid, comm)| (Tid(tid), Arc::from(comm))),
+            lock_owner: Some((Tid(9), Arc::from("owner"))),
             kind: RuntimeEventKind::Contention,
             name: "P/ContentionStart".into(),
             fields: vec![Field { name: "LockID".into(), value: Value::Unsigned(7) }],

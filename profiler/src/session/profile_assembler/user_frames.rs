@@ -77,7 +77,8 @@ mod tests {
     use profiler_addresses::{FileOffset, RuntimeAddress};
     use profiler_common::FrameFlags;
     use profiler_processes::{
-        Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
+        Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent,
+        SidebandEventKind, Tid,
     };
     use profiler_sampler::RawStack;
 
@@ -136,7 +137,7 @@ mod tests {
         table.apply(SidebandEvent {
             time_ns: REPLACED_NS,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Map(other),
         });
         let mut cut = |table: &ProcessTable, time_ns| {
@@ -189,7 +190,7 @@ mod tests {
         table.apply(SidebandEvent {
             time_ns: u64::MAX / 2,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Map(mapping),
         });
         let path = format!("/tmp/jit-{pid}.dump");

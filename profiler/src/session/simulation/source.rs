@@ -3,8 +3,7 @@
 use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::monotonic_ns;
-use profiler_processes::{SidebandEvent, SidebandEventKind};
+use profiler_processes::{SidebandEvent, SidebandEventKind, Tid, monotonic_ns};
 use profiler_sampler::{
     Batch, BatchOrder, Comm, Error, ErrorKind, KernelCounts, Origin, RawSample, RawStack, RawStackId, Result,
     SampleSource,
@@ -85,7 +84,7 @@ impl SimulatedSource {
                 (STEP_NS, SidebandEventKind::Execute("forked".to_owned())),
                 (LIFETIME_NS, SidebandEventKind::Exit),
             ] {
-                let event = SidebandEvent { time_ns: 0, pid, tid: pid, kind };
+                let event = SidebandEvent { time_ns: 0, pid, tid: Tid::leader_of(pid), kind };
                 source.add(fork_ns + after_ns, Record::Event(event), &mut random);
             }
         }
@@ -103,7 +102,7 @@ impl SimulatedSource {
             time_ns: 0,
             cpu: 0,
             pid,
-            tid: pid,
+            tid: Tid::leader_of(pid),
             comm: Comm(*b"simulated\0\0\0\0\0\0\0"),
             kernel_stack,
             user_stack: id,

@@ -11,7 +11,7 @@ use profiler_addresses::{FileOffset, RuntimeAddress};
 
 use super::*;
 use crate::{
-    Backing, FileId, LookupError, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind,
+    Backing, FileId, LookupError, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind, Tid,
     process_reader::{ProcessReader, Reading},
     table::TEARDOWN_TIME_NS,
 };
@@ -64,7 +64,7 @@ impl Fixture {
     }
 
     fn apply(&mut self, time_ns: u64, pid: u32, kind: SidebandEventKind) {
-        self.table.apply(SidebandEvent { time_ns, pid, tid: pid, kind });
+        self.table.apply(SidebandEvent { time_ns, pid, tid: Tid::leader_of(pid), kind });
     }
 
     /// All events up to a time have been applied, and it is a moment later.

@@ -109,7 +109,8 @@ fn random_threads(random: &mut u64) -> (Vec<(u64, SidebandEvent)>, Vec<Lifetime>
     for time_ns in (10..LAST_NS).step_by(5) {
         let pid = 10 + u32::try_from(random_below(random, 5)).unwrap();
         let cpu = random_below(random, CPUS);
-        let mut push = |time_ns, tid, kind| events.push((cpu, SidebandEvent { time_ns, pid, tid, kind }));
+        let mut push =
+            |time_ns, tid, kind| events.push((cpu, SidebandEvent { time_ns, pid, tid: Tid(tid), kind }));
         let Some((lifetime, threads)) = living.get_mut(&pid) else {
             let comm = format!("process {time_ns}");
             push(time_ns, pid, SidebandEventKind::Fork { parent: 3 });
@@ -157,7 +158,8 @@ fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
             lifetimes.iter().any(|process| (process.pid, process.until_ns) == end)
         };
         let exits = events.iter().filter(|(_, event)| event.kind == SidebandEventKind::Exit);
-        leaders_that_exit_first += exits.filter(|(_, event)| event.tid == event.pid && !ends(event)).count();
+        leaders_that_exit_first +=
+            exits.filter(|(_, event)| event.tid.is_leader_of(event.pid) && !ends(event)).count();
         let mut table = table(directory.path(), ProcessFilter::All);
         apply_drained(&events, &mut random, &mut table);
         for Lifetime { pid, since_ns, until_ns, comm } in &lifetimes {
@@ -177,7 +179,7 @@ fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
 
 /// The name and the end of the process of a sample; `None` when it is not of a target.
 fn target_of_sample(table: &mut ProcessTable, pid: u32, time_ns: u64) -> Option<(String, Option<u64>)> {
-    match table.process_of_sample(pid, pid, time_ns, "sampled") {
+    match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "sampled") {
         ProcessOfSample::Known(key) => table.get(key).map(|process| (process.comm.clone(), process.until_ns)),
         ProcessOfSample::NotATarget => None,
         ProcessOfSample::AfterWatermark => panic!("all events are applied"),
@@ -333,7 +335,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             for (pid, time_ns) in
                 due.into_iter().filter(|(pid, time_ns)| history.program(*pid, *time_ns).is_some())
             {
-                match table.process_of_sample(pid, pid, time_ns, "") {
+                match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "") {
                     ProcessOfSample::Known(key) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -409,7 +411,7 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
             }
             for (pid, time_ns) in due {
                 let Some(expected) = history.program(pid, time_ns) else { continue };
-                match table.process_of_sample(pid, pid, time_ns, "") {
+                match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "") {
                     ProcessOfSample::Known(key) if is_settled(time_ns) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -445,8 +447,9 @@ fn samples_do_not_wait_for_ever_while_events_are_lost_all_the_time() {
         table.lose_events();
         table.advance(watermark_ns);
         waiting.push(watermark_ns - 1);
-        waiting
-            .retain(|time_ns| table.process_of_sample(7, 7, *time_ns, "") == ProcessOfSample::AfterWatermark);
+        waiting.retain(|time_ns| {
+            table.process_of_sample(7, Tid(7), *time_ns, "") == ProcessOfSample::AfterWatermark
+        });
         assert!(waiting.len() <= 1, "{waiting:?} at {watermark_ns}");
     }
     assert_eq!(table.losses, 3);

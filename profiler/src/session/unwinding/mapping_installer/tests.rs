@@ -9,7 +9,7 @@ use std::{
 use profiler_addresses::{FileOffset, RuntimeAddress};
 use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, MappingFlags, ProcessEntry, Rule};
 use profiler_processes::{
-    Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
+    Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid,
 };
 use profiler_sampler::test_maps::unwind_maps;
 use profiler_symbolize::JitFunctionFrames;
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     fn apply_unsettled(&mut self, pid: u32, kind: SidebandEventKind) {
-        self.table.apply(SidebandEvent { time_ns: u64::MAX / 2, pid, tid: pid, kind });
+        self.table.apply(SidebandEvent { time_ns: u64::MAX / 2, pid, tid: Tid::leader_of(pid), kind });
         self.update();
     }
 
