@@ -444,6 +444,18 @@ mod tests {
         assert_eq!(memory.noted, [0x1000].into());
     }
 
+    /// The recording is a seed of the fuzz target.
+    #[cfg(feature = "dotnet-memory")]
+    #[test]
+    fn a_recording_has_the_methods_of_its_readings() {
+        const RECORDING: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/runtime_memory/methods10");
+        const IN_RUN: u64 = 0x7f00_1000_014d;
+        let memory = MethodMemory::default().replay(RECORDING, &Arc::default());
+        let found = memory.lookup(IN_RUN, 150).and_then(Result::ok);
+        let name = found.map(|method| &*method.name).unwrap_or_default();
+        assert!(name.contains("N.Outer.Run("), "{name}");
+    }
+
     #[test]
     fn an_address_of_a_process_that_has_ended_has_the_reason() {
         let mut memory = MethodMemory::default();
