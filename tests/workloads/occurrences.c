@@ -5,8 +5,11 @@
  * call_function: calls of `called`. write_bytes: the bytes of the calls of write(2) that have more than LARGE of them.
  * pass_probes: static probes `occurrences:pass`, which are at three places, each with its argument elsewhere;
  * sum_of_arguments: the sum of these. pass_watched: static probes `occurrences:watched`,
- * which the program passes while their semaphore is set. */
+ * which the program passes while their semaphore is set.
+ *
+ * The program stays on one CPU: occurrences that are skipped on a CPU are in the next sample of that CPU. */
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,10 +124,19 @@ __attribute__((noinline)) static long pass_watched(void) {
     return passed;
 }
 
+static void stay_on_this_cpu(void) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(sched_getcpu(), &cpus);
+    if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
+        abort();
+}
+
 int main(int argc, char **argv) {
     FILE *report = argc > 1 ? fopen(argv[1], "w") : NULL;
     if (report == NULL)
         return 2;
+    stay_on_this_cpu();
     signal(SIGUSR1, ignore);
     fprintf(report, "touch_pages %ld\n", touch_pages());
     fprintf(report, "call_getppid %ld\n", call_getppid());

@@ -198,6 +198,21 @@ fn an_event_that_this_machine_lacks_is_an_error_that_says_so() {
     }
 }
 
+#[test]
+fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
+    let Some(_lock) = run_beside_others() else { return };
+    // A sample is charged with 1 ms at most, which is allowed again after 50 ms: less than the last sleeps of the workload take.
+    // By then, each call before them is in a sample, and of the sleeps themselves half are at most in none.
+    let limited =
+        |builder: Builder| builder.max_overhead_percent(2.0).counted_event(event("raw_syscalls:sys_enter"));
+    let (profile, counts) = run("limited", limited);
+    let ledger = profile.first_ledger();
+    let calls = counts["call_getppid"] + counts["raise_signals"];
+    assert!(ledger.due >= calls, "{ledger:?}");
+    assert!((profile.samples().len() as u64) < ledger.due / 2, "the limit is not reached: {ledger:?}");
+    assert!(ledger.lost_total() < counts["switch_away"], "{ledger:?}");
+}
+
 mod measured {
     use super::*;
 
@@ -222,23 +237,6 @@ mod measured {
         assert_eq!(calls, expected, "system calls");
         let (switches, expected) = found("context-switches", "switch_away");
         assert_eq!(switches, expected, "context switches");
-    }
-
-    #[test]
-    fn an_event_beyond_the_overhead_limit_is_counted_in_later_samples() {
-        let Some(_lock) = measure_alone() else { return };
-        let limited = |builder: Builder| {
-            builder.max_overhead_percent(0.5).counted_event(event("raw_syscalls:sys_enter"))
-        };
-        let (profile, counts) = run("limited", limited);
-        let ledger = profile.first_ledger();
-        assert!(ledger.due >= counts["call_getppid"] + counts["raise_signals"], "{ledger:?}");
-        assert!((profile.samples().len() as u64) < ledger.due / 2, "the limit is not reached: {ledger:?}");
-        let share = ledger.lost_total() as f64 / ledger.due as f64;
-        assert!(share < 0.01, "{share} are lost: {ledger:?}");
-        let getppid = below(&profile, "raw_syscalls:sys_enter", "call_getppid") as f64;
-        let ratio = getppid / counts["call_getppid"] as f64;
-        assert!((0.9..1.1).contains(&ratio), "{ratio}");
     }
 
     #[test]

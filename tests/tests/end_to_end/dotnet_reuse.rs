@@ -53,12 +53,18 @@ fn count_frames(profile: &Profile, ran: &[Ran], outcomes: &mut BTreeMap<String, 
 /// With [`DotnetNames::Auto`], an EventPipe session begins when a reading of the memory finds that the runtime frees code.
 #[test]
 fn a_method_in_memory_never_has_the_name_of_another_one_at_its_address() {
-    const SESSIONS: usize = 3;
+    const LEAST_FRAMES: usize = 1_000;
+    const MOST_SESSIONS: usize = 12;
     let Some(_lock) = run_beside_others() else { return };
     for source in [DotnetNames::Memory, DotnetNames::Auto] {
         let mut outcomes = BTreeMap::new();
         let mut has_events = false;
-        for _ in 0..SESSIONS {
+        // On a busy machine, the workload runs in a small part of the samples.
+        for _ in 0..MOST_SESSIONS {
+            let has_names_of_source = has_events == (source == DotnetNames::Auto);
+            if outcomes.values().sum::<usize>() > LEAST_FRAMES && has_names_of_source {
+                break;
+            }
             let workload = Workload::run(Workload::dotnet_command("9.0", "reuse").env("PERF_MAP", "0"));
             let profile = sample(sample_pid(workload.pid()).dotnet_names(source), SAMPLES);
             let output = workload.end_with_output();
@@ -66,7 +72,7 @@ fn a_method_in_memory_never_has_the_name_of_another_one_at_its_address() {
             count_frames(&profile, &ran, &mut outcomes);
             has_events |= profile.first_ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents);
         }
-        assert!(outcomes.values().sum::<usize>() > 1_000, "{source:?}: {outcomes:?}");
+        assert!(outcomes.values().sum::<usize>() > LEAST_FRAMES, "{source:?}: {outcomes:?}");
         assert!(!outcomes.contains_key("wrong"), "{source:?}: {outcomes:?}");
         assert_eq!(has_events, source == DotnetNames::Auto, "{source:?}: {outcomes:?}");
         eprintln!("{source:?}: {outcomes:?}");

@@ -119,10 +119,12 @@ fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
 
-/// Starts the workload without profile-guided optimization: instrumented code calls counters, which are in no table of symbols, and
-/// on a busy machine it runs for a minute.
+/// Starts the workload with code that changes little: on a busy machine, the first code of a method runs for a minute. Its
+/// instrumentation for profile-guided optimization calls counters, which are in no table of symbols, and its loops call the helper
+/// that replaces them.
 fn start(program: &str, mode: &str) -> Workload {
-    Workload::run(Workload::dotnet_program_command(program, mode).env("DOTNET_TieredPGO", "0"))
+    let mut command = Workload::dotnet_program_command(program, mode);
+    Workload::run(command.env("DOTNET_TieredPGO", "0").env("DOTNET_TC_QuickJitForLoops", "0"))
 }
 
 /// Samples once the unwind tables are loaded, until the methods have names.

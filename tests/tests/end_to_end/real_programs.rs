@@ -155,7 +155,9 @@ fn dotnet_methods_without_frames_have_their_callers() {
     let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
     let run = "app!Workload.Tiny.Run(Func<bool>)";
     for version in ["3.1", "9.0"] {
-        let workload = Workload::dotnet(version, "tiny");
+        // The code of the calling loop is not replaced while it runs, as it never is in 3.1.
+        let mut command = Workload::dotnet_command(version, "tiny");
+        let workload = Workload::run(command.env("DOTNET_TC_QuickJitForLoops", "0"));
         let map = format!("/tmp/perf-{}.map", workload.pid());
         await_optimized_methods(Path::new(&map), "Tiny", &METHODS);
         await_optimized_methods(Path::new(&map), "Cpu", &["Alpha"]);
@@ -163,10 +165,8 @@ fn dotnet_methods_without_frames_have_their_callers() {
         let stacks = FoldedStacks::from_profile(&profile);
         let in_alpha = stacks.percent(|stack| stack.has(&alpha));
         let whole = stacks.percent(|stack| {
-            // The calling loop may have been replaced by on-stack replacement, and then occurs twice.
-            let main = stack.frames.iter().position(|frame| frame.starts_with("app!Workload.Program.Main("));
-            main.is_some_and(|main| stack.frames.get(main + 1).is_some_and(|frame| frame == run))
-                && stack.has_chain(&[run, &outer, &middle, &alpha])
+            let main = stack.frames.iter().find(|frame| frame.starts_with("app!Workload.Program.Main("));
+            main.is_some_and(|main| stack.has_chain(&[main, run, &outer, &middle, &alpha]))
         });
         println!(".NET {version}: {whole:.2} % of {in_alpha:.2} % have all their callers");
         assert!(
