@@ -178,9 +178,17 @@ struct Owners {
     /// By inode.
     sockets: BTreeMap<u64, u32>,
     /// By inode and end.
-    pipes: BTreeMap<(u64, PipeEnd), BTreeSet<u32>>,
+    pipes: BTreeMap<(u64, PipeEnd), BTreeMap<u32, PipeOwner>>,
     /// Whether all processes were examined that can be.
     is_complete: bool,
+}
+
+/// A process that has an end of a pipe, as it is when the end is found: a child process of a request can live for milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PipeOwner {
+    name: String,
+    /// Its parent, the parent of that and so on.
+    ancestors: Vec<u32>,
 }
 
 impl Search<'_> {
@@ -217,10 +225,12 @@ impl Search<'_> {
             }
         }
         let own = threads.first().map_or(0, |(pid, _)| *pid);
+        let with_pipes: BTreeSet<_> = pipes.iter().map(|pipe| pipe.pid).collect();
+        let children = with_pipes.iter().filter_map(|pid| self.children(*pid)).flatten().collect();
         let inodes = connections.iter().filter_map(|end| end.inode).collect();
         let ends = pipes.iter().map(|pipe| (pipe.inode, pipe.other)).collect();
-        let owners = self.owners(own, inodes, &ends);
-        found.extend(pipes.iter().filter_map(|pipe| self.process_of_pipe(pipe, &owners)));
+        let owners = self.owners(self.processes(own, &children), inodes, &ends);
+        found.extend(pipes.iter().filter_map(|pipe| Self::process_of_pipe(pipe, &owners)));
         found.extend(connections.into_iter().filter_map(|end| {
             let owner = end.inode.and_then(|inode| owners.sockets.get(&inode));
             let (name, pid) = match owner {
@@ -268,20 +278,25 @@ impl Search<'_> {
 
     /// The process that has the other end of a pipe. Several are one if they have one name, and the process of the thread is not among
     /// them: it would wait for itself. A shell that runs a program has the ends of the program as well, and waits for it.
-    fn process_of_pipe(&self, pipe: &Pipe, owners: &Owners) -> Option<WaitPartner> {
-        let pids = owners.pipes.get(&(pipe.inode, pipe.other)).filter(|_| owners.is_complete)?;
-        if pids.contains(&pipe.pid) {
+    fn process_of_pipe(pipe: &Pipe, owners: &Owners) -> Option<WaitPartner> {
+        let of_pipe = owners.pipes.get(&(pipe.inode, pipe.other)).filter(|_| owners.is_complete)?;
+        if of_pipe.contains_key(&pipe.pid) {
             return None;
         }
-        let lines: Vec<_> = pids.iter().map(|pid| (*pid, self.ancestors(*pid))).collect();
-        let is_ancestor = |pid: &u32| lines.iter().any(|(_, ancestors)| ancestors.contains(pid));
-        let pids: Vec<_> = pids.iter().copied().filter(|pid| !is_ancestor(pid)).collect();
-        let is_descendant = |(_, ancestors): &(u32, Vec<u32>)| ancestors.contains(&pipe.pid);
-        let role = if lines.iter().all(is_descendant) { PartnerRole::Child } else { PartnerRole::Pipe };
-        let names = pids.iter().map(|pid| self.comm(*pid)).collect::<Option<BTreeSet<_>>>()?;
+        let is_ancestor = |pid: &u32| of_pipe.values().any(|owner| owner.ancestors.contains(pid));
+        let others: Vec<_> = of_pipe.iter().filter(|(pid, _)| !is_ancestor(pid)).collect();
+        let are_descendants = of_pipe.values().all(|owner| owner.ancestors.contains(&pipe.pid));
+        let role = if are_descendants { PartnerRole::Child } else { PartnerRole::Pipe };
+        let names: BTreeSet<_> = others.iter().map(|(_, owner)| owner.name.clone()).collect();
         let [name] = Vec::from_iter(names).try_into().ok()?;
-        let pid = pids.first().copied().filter(|_| pids.len() == 1);
+        let pid = others.first().map(|(pid, _)| **pid).filter(|_| others.len() == 1);
         Some(WaitPartner { tid: pipe.tid, role, name, pid, serves: false })
+    }
+
+    /// `None` if the process has ended.
+    fn pipe_owner(&self, pid: u32) -> Option<PipeOwner> {
+        let ancestors = self.ancestors(pid);
+        Some(PipeOwner { name: self.comm(pid)?, ancestors })
     }
 
     /// The parent of a process, its parent and so on, as far as they can be read.
@@ -324,14 +339,18 @@ impl Search<'_> {
         inodes.any(|inode| sockets.listeners.contains(&inode))
     }
 
-    /// The processes that have sockets with these inodes, and these ends of pipes. Services that work together are often started
-    /// together: processes whose ids are near that of `own` are examined first.
-    fn owners(&self, own: u32, mut inodes: BTreeSet<u64>, pipes: &BTreeSet<(u64, PipeEnd)>) -> Owners {
-        let mut owners = Owners::default();
+    /// All processes, in the order in which they are examined: these children, which can end soon, then those whose ids are near that of
+    /// `own`. Services that work together are often started together.
+    fn processes(&self, own: u32, children: &BTreeSet<u32>) -> Vec<u32> {
         let pids = self.entries.numbers_in(&PathBuf::from("."));
         let mut pids: Vec<_> = pids.into_iter().flatten().take(MAX_PROCESSES).collect();
-        owners.is_complete = pids.len() < MAX_PROCESSES;
-        pids.sort_by_key(|pid| pid.abs_diff(own));
+        pids.sort_by_key(|pid| (!children.contains(pid), pid.abs_diff(own)));
+        pids
+    }
+
+    /// The ones of these processes that have sockets with these inodes, and these ends of pipes.
+    fn owners(&self, pids: Vec<u32>, mut inodes: BTreeSet<u64>, pipes: &BTreeSet<(u64, PipeEnd)>) -> Owners {
+        let mut owners = Owners { is_complete: pids.len() < MAX_PROCESSES, ..Owners::default() };
         for pid in pids {
             if inodes.is_empty() && pipes.is_empty() {
                 break;
@@ -358,8 +377,9 @@ impl Search<'_> {
                 if let Some(inode) = pipe_inode(&link).filter(is_awaited)
                     && let Ok(mode) = self.entries.link_mode(&path)
                 {
+                    let Some(owner) = self.pipe_owner(pid) else { continue };
                     for end in PipeEnd::ALL.into_iter().filter(|end| end.is_in(mode)) {
-                        owners.pipes.entry((inode, end)).or_default().insert(pid);
+                        owners.pipes.entry((inode, end)).or_default().insert(pid, owner.clone());
                     }
                 }
             }

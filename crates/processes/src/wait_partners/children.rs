@@ -57,7 +57,7 @@ impl Search<'_> {
     }
 
     /// The children of all threads of a process; `None` if not all can be read.
-    fn children(&self, pid: u32) -> Option<Vec<u32>> {
+    pub(super) fn children(&self, pid: u32) -> Option<Vec<u32>> {
         let threads: Vec<_> =
             self.entries.numbers_in(format!("{pid}/task").as_ref()).ok()?.take(MAX_THREADS + 1).collect();
         let mut children = Vec::new();

@@ -216,6 +216,36 @@ fn a_thread_that_reads_what_a_program_of_a_shell_writes_waits_for_the_program() 
     assert_eq!(found, (PartnerRole::Child, "sleep", Some(program)));
 }
 
+#[test]
+fn a_child_that_has_ended_since_its_pipe_was_found_is_known() {
+    let (own, child, shell) = (7, 100, 99);
+    let pipe = Pipe { pid: own, tid: Tid(8), inode: 4711, other: PipeEnd::Writes };
+    let owner =
+        |name: &str, ancestors: &[u32]| PipeOwner { name: name.to_owned(), ancestors: ancestors.to_vec() };
+    let of_pipe = [(child, owner("converter", &[shell, own, 1])), (shell, owner("sh", &[own, 1]))];
+    let pipes = BTreeMap::from([((4711, PipeEnd::Writes), BTreeMap::from(of_pipe))]);
+    let owners = |is_complete| Owners { pipes: pipes.clone(), is_complete, ..Owners::default() };
+    let partner = Search::process_of_pipe(&pipe, &owners(true)).unwrap();
+    let found = (partner.role, partner.name.as_str(), partner.pid);
+    assert_eq!(found, (PartnerRole::Child, "converter", Some(child)));
+    assert_eq!(
+        Search::process_of_pipe(&pipe, &owners(false)),
+        None,
+        "another process can have the pipe as well"
+    );
+}
+
+#[test]
+fn children_are_examined_before_all_other_processes() {
+    let mut child = sleeper();
+    let (entries, own) = (ProcFs::live().entries().clone(), std::process::id());
+    let search = Search { entries: &entries, deadline: Instant::now() + MAX_TIME };
+    let pids = search.processes(own, &BTreeSet::from([child.id()]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(pids[..2], [child.id(), own]);
+}
+
 /// A name server that does not answer, as `getaddrinfo` waits for it.
 #[test]
 fn a_thread_that_waits_for_a_datagram_waits_for_the_process_with_the_other_address() {
