@@ -40,6 +40,9 @@ pub const FRAMES_PER_TAIL_CALL: u32 = 8;
 /// Entries of the cache of function edges, indexed by the hash of an instruction's address. A power of two.
 pub const EDGE_CACHE_CAPACITY: u32 = 4096;
 
+/// Entries of the cache of rules, indexed by the hash of mappings and a return address: 128 KiB. A power of two.
+pub const RULE_CACHE_CAPACITY: u32 = 16 * 1024;
+
 /// Levels of a cgroup v1 hierarchy that are searched upwards for the target directory.
 pub const MAX_CGROUP_DEPTH: u32 = 32;
 

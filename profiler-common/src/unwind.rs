@@ -305,8 +305,8 @@ pub struct ProcessEntry {
     pub mappings: u32,
     /// The [`MappingFlags`] of mappings without an unwind table that the process added since.
     pub new_mapping_flags: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// The number of the installation of these mappings, which no other one has. A forked child has that of its parent.
+    pub generation: u32,
     /// The time of the last sample, see [`SegmentTable::used_ns`].
     pub used_ns: u64,
 }

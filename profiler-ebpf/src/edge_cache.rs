@@ -2,15 +2,13 @@
 
 use profiler_common::function_edge::{EdgeKind, FunctionEdge};
 
-use crate::stack_id::{hash_finish, hash_step};
+use crate::{
+    cache_entry::{CacheEntry, CacheKey},
+    stack_id::{hash_finish, hash_step},
+};
 
 /// The bytes of a stack slot.
 const WORD: u64 = 8;
-
-/// Identifies an instruction of a process in the cache: a hash with the secret seed of the session, so that no process can choose the
-/// entry of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EdgeKey(u64);
 
 /// How the code from an instruction on is scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,31 +19,22 @@ pub struct ScanMode {
     pub searches: bool,
 }
 
-impl EdgeKey {
-    /// The key of an instruction.
-    #[inline(always)]
-    #[must_use]
-    pub fn new(seed: u64, pid: u32, address: u64, mode: ScanMode) -> Self {
-        let process = hash_step(seed, seed, u64::from(pid));
-        let mode = u64::from(mode.runs) | u64::from(mode.searches) << 1;
-        Self(hash_finish(hash_step(seed, process, address), mode))
-    }
-
-    /// The index of its entry.
-    #[inline(always)]
-    #[must_use]
-    pub fn index(self, capacity: u32) -> u32 {
-        self.0 as u32 % capacity
-    }
+/// The key of an instruction.
+#[inline(always)]
+#[must_use]
+pub const fn edge_key(seed: u64, pid: u32, address: u64, mode: ScanMode) -> CacheKey {
+    let process = hash_step(seed, seed, pid as u64);
+    let mode = mode.runs as u64 | (mode.searches as u64) << 1;
+    CacheKey::from_hash(hash_finish(hash_step(seed, process, address), mode))
 }
 
-/// An entry of the cache, in one word: the upper bits of the instruction's key, and the edge.
+/// An entry of the cache: the edge near an instruction.
 ///
 /// The code at an address may be replaced. A stale entry is rejected like bytes that look like an epilogue by chance: the
 /// stack slot does not hold a return address.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedEdge(u64);
+pub struct CachedEdge(CacheEntry);
 
 impl CachedEdge {
     /// The kind: 0 where the code has no edge there.
@@ -58,14 +47,11 @@ impl CachedEdge {
     const SAVED_SHIFT: u32 = 2;
     const MAX_SAVED_WORDS: u64 = 15;
     const RETURN_ADDRESS_SHIFT: u32 = 6;
-    /// Set in each entry that was written.
-    const IS_WRITTEN: u64 = 1 << 19;
-    const EDGE_BITS: u64 = Self::IS_WRITTEN - 1;
 
     /// The entry for an instruction; `None` caches that there is no edge.
     #[inline(always)]
     #[must_use]
-    pub fn new(key: EdgeKey, edge: Option<FunctionEdge>) -> Self {
+    pub fn new(key: CacheKey, edge: Option<FunctionEdge>) -> Self {
         let bits = match edge {
             None => 0,
             Some(FunctionEdge { kind, return_address_offset, frame_pointer_offset }) => {
@@ -82,32 +68,25 @@ impl CachedEdge {
                 words << Self::RETURN_ADDRESS_SHIFT | saved << Self::SAVED_SHIFT | kind
             }
         };
-        Self(Self::tag(key) | bits)
+        Self(CacheEntry::new(key, bits))
     }
 
     /// The cached result for an instruction; the outer `None` when the entry is of another instruction.
     #[inline(always)]
     #[must_use]
-    pub fn lookup(self, key: EdgeKey) -> Option<Option<FunctionEdge>> {
-        if self.0 & !Self::EDGE_BITS != Self::tag(key) {
-            return None;
-        }
-        let kind = match self.0 & Self::KIND {
+    pub fn lookup(self, key: CacheKey) -> Option<Option<FunctionEdge>> {
+        let bits = self.0.value(key)?;
+        let kind = match bits & Self::KIND {
             Self::IS_PROLOGUE => EdgeKind::Prologue,
             Self::IS_EPILOGUE => EdgeKind::Epilogue,
             Self::IS_LIKELY => EdgeKind::LikelyEpilogue,
             _ => return Some(None),
         };
-        let return_address_offset = (self.0 & Self::EDGE_BITS) >> Self::RETURN_ADDRESS_SHIFT << 3;
-        let saved = self.0 >> Self::SAVED_SHIFT & Self::MAX_SAVED_WORDS;
+        let return_address_offset = bits >> Self::RETURN_ADDRESS_SHIFT << 3;
+        let saved = bits >> Self::SAVED_SHIFT & Self::MAX_SAVED_WORDS;
         let frame_pointer_offset =
             if saved != 0 { Some(return_address_offset.wrapping_sub(saved * WORD)) } else { None };
         Some(Some(FunctionEdge { kind, return_address_offset, frame_pointer_offset }))
-    }
-
-    #[inline(always)]
-    fn tag(key: EdgeKey) -> u64 {
-        key.0 & !Self::EDGE_BITS | Self::IS_WRITTEN
     }
 }
 
@@ -131,14 +110,14 @@ mod tests {
             edge(EdgeKind::LikelyEpilogue, 0xfff8, Some(0xfff0)),
         ] {
             for mode in [false, true].map(|runs| ScanMode { runs, searches: false }) {
-                let key = EdgeKey::new(SEED, pid, address, mode);
+                let key = edge_key(SEED, pid, address, mode);
                 let cached = CachedEdge::new(key, edge);
                 assert_eq!(cached.lookup(key), Some(edge));
                 for other in [
-                    EdgeKey::new(SEED, pid, address, ScanMode { runs: !mode.runs, ..mode }),
-                    EdgeKey::new(SEED, pid, address, ScanMode { searches: true, ..mode }),
-                    EdgeKey::new(SEED, pid, address + 1, mode),
-                    EdgeKey::new(SEED, pid + 1, address, mode),
+                    edge_key(SEED, pid, address, ScanMode { runs: !mode.runs, ..mode }),
+                    edge_key(SEED, pid, address, ScanMode { searches: true, ..mode }),
+                    edge_key(SEED, pid, address + 1, mode),
+                    edge_key(SEED, pid + 1, address, mode),
                 ] {
                     assert_eq!(cached.lookup(other), None);
                 }

@@ -4,6 +4,7 @@
 //! Everything here works on plain values, so that its unit tests run on the host.
 #![cfg_attr(target_arch = "bpf", no_std)]
 
+pub mod cache_entry;
 pub mod edge_cache;
 pub mod epilogue;
 pub mod governor;

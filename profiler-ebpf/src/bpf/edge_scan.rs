@@ -9,7 +9,7 @@ use profiler_common::{
     function_edge::{EdgeScan, FunctionEdge, INSTRUCTION_BYTES, MAX_INSTRUCTIONS},
 };
 use profiler_ebpf::{
-    edge_cache::{CachedEdge, EdgeKey, ScanMode},
+    edge_cache::{CachedEdge, ScanMode, edge_key},
     epilogue::{CALL_BYTES, CODE_BYTES, ScanState, ends_in_call},
     unwind_step::{Registers, StackMemory, Step, step_by_edge},
 };
@@ -41,7 +41,7 @@ pub(crate) fn follows_call(address: u64) -> bool {
 #[inline(always)]
 fn cached_edge(scan: &mut CodeScan, address: u64, mode: ScanMode) -> Option<FunctionEdge> {
     let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let key = EdgeKey::new(get!(hash_seed), pid, address, mode);
+    let key = edge_key(get!(hash_seed), pid, address, mode);
     let cached = FUNCTION_EDGES.get_ptr_mut(key.index(EDGE_CACHE_CAPACITY))?;
     // SAFETY: a live map value. Another CPU may write it at the same time, but never half of it.
     if unsafe { *cached }.lookup(key).is_none() {

@@ -8,7 +8,7 @@ use aya_ebpf::{
     maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
 };
 use profiler_common::{
-    Counter, EDGE_CACHE_CAPACITY, StackId,
+    Counter, EDGE_CACHE_CAPACITY, RULE_CACHE_CAPACITY, StackId,
     event::EventCounts,
     off_cpu::{OffCpuThread, StackAtSwitch},
     requested_stack::{CopiedStack, StackRequest},
@@ -19,7 +19,7 @@ use profiler_common::{
     },
     wall::{ScannedThread, WaitingThread, WallPass, WallScan},
 };
-use profiler_ebpf::edge_cache::CachedEdge;
+use profiler_ebpf::{cache_entry::CacheEntry, edge_cache::CachedEdge};
 
 use super::{
     event::EventScratch, off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch,
@@ -137,6 +137,13 @@ pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> = LruHashMap::with_max_en
 /// When full: cannot be, every entry exists from the start.
 #[map]
 pub(crate) static FUNCTION_EDGES: Array<CachedEdge> = Array::with_max_entries(EDGE_CACHE_CAPACITY, 0);
+
+/// Written and read by the sampling programs.
+/// Hash of the mappings of processes and a return address -> the index of the rule of its code. A direct-mapped cache, as that of
+/// function edges.
+/// When full: cannot be, every entry exists from the start.
+#[map]
+pub(crate) static CACHED_RULES: Array<CacheEntry> = Array::with_max_entries(RULE_CACHE_CAPACITY, 0);
 
 /// Written by the loader; read by the tail-calling programs.
 /// 0 -> the program that unwinds further frames.

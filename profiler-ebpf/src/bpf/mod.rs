@@ -19,6 +19,7 @@ mod programs;
 mod requested_stacks;
 mod return_probes;
 mod ring_buffer;
+mod rule_cache;
 mod sample;
 mod scratch;
 mod stack_capture;

@@ -43,7 +43,9 @@ pub(crate) struct UnwindState {
     pub(crate) hash: u64,
     /// The mappings of the process.
     pub(crate) process: ProcessEntry,
-    /// The mapping that holds the instruction pointer.
+    /// Identifies the mappings of the process in the cache of rules.
+    pub(crate) hash_of_mappings: u64,
+    /// The mapping that holds the instruction pointer, unless its rule is in the cache.
     pub(crate) mapping: MappingEntry,
     /// The number of frames so far.
     pub(crate) depth: u32,
@@ -51,6 +53,8 @@ pub(crate) struct UnwindState {
     pub(crate) lookup_offset: u32,
     /// A [`PendingSearch`]: what the next step finds of the registers' frame before it adds the frame.
     pub(crate) pending: u32,
+    /// The index of the rule of the frame that was added last, or [`UnwindState::NOT_CACHED`].
+    pub(crate) cached_rule: u32,
     /// The rule of the frame that was added last.
     pub(crate) rule: Rule,
     /// The goroutine of this rule.
@@ -81,6 +85,9 @@ impl UnwindState {
     /// The stack has not ended.
     pub(crate) const RUNNING: u32 = 0;
 
+    /// The rule is looked up in the unwind table.
+    pub(crate) const NOT_CACHED: u32 = u32::MAX;
+
     /// Whether the stack ended before its root, for a reason that an unwind table can remove. Without one, also a register that
     /// is no frame pointer and happens to be 0 looks like the end.
     #[inline(always)]
@@ -94,7 +101,7 @@ impl UnwindState {
 
 /// Words of the target's stack that are read at once: neighbouring frames are near each other, and a
 /// read costs more by its call than by its length.
-pub(crate) const WINDOW_WORDS: usize = 32;
+pub(crate) const WINDOW_WORDS: usize = 128;
 
 /// The part of the target's stack that was read last.
 #[repr(C)]
@@ -103,6 +110,8 @@ pub(crate) struct StackWindow {
     pub(crate) start: u64,
     /// The number of bytes that were read.
     pub(crate) bytes: u64,
+    /// The number of bytes that can be read where a whole window cannot.
+    pub(crate) readable: u64,
     /// The index of the word that was read last.
     pub(crate) index: usize,
     pub(crate) words: [u64; WINDOW_WORDS],

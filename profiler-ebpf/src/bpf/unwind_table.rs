@@ -88,15 +88,17 @@ pub(crate) fn contains(mapping: &MappingEntry, address: u64) -> bool {
     mapping.start <= address && address < mapping.end
 }
 
-/// The unwind rule for an address in a mapping, or a rule with
-/// [`CfaRule::Unknown`](profiler_common::unwind::CfaRule).
+/// The unwind rule with an index.
 #[inline(always)]
-pub(crate) fn rule_for(mapping: &MappingEntry, address: u64) -> Rule {
-    find_rule(mapping, address).unwrap_or_default()
+pub(crate) fn rule_at(index: u32) -> Option<Rule> {
+    let rules = UNWIND_RULES.get_ptr(0)?.cast::<Rule>();
+    // SAFETY: the mask keeps the index within the value.
+    Some(unsafe { *rules.add((index & (MAX_RULES - 1)) as usize) })
 }
 
+/// The index of the unwind rule for an address in a mapping, `None` where the table has none.
 #[inline(always)]
-fn find_rule(mapping: &MappingEntry, address: u64) -> Option<Rule> {
+pub(crate) fn find_rule(mapping: &MappingEntry, address: u64) -> Option<u32> {
     let address = address.wrapping_sub(mapping.bias);
     let page = ((address >> PAGE_BITS) as u32).wrapping_sub(mapping.first_page);
     if page >= mapping.pages {
@@ -122,9 +124,7 @@ fn find_rule(mapping: &MappingEntry, address: u64) -> Option<Rule> {
         low += half * (1 ^ is_below(u64::from(offset), u64::from(first)) as u32);
         left -= half;
     }
-    let rules = UNWIND_RULES.get_ptr(0)?.cast::<Rule>();
-    // SAFETY: the mask keeps the index within the value.
-    Some(unsafe { *rules.add((row_at(rows, low).rule() & (MAX_RULES - 1)) as usize) })
+    Some(row_at(rows, low).rule())
 }
 
 #[inline(always)]

@@ -23,10 +23,10 @@ use super::{
     edge_scan,
     log::{debug_log, log_caller, log_stack_end},
     maps::PROCESSES,
-    return_probes,
+    return_probes, rule_cache,
     scratch::{PendingSearch, Scratch, UnwindState},
     stack_capture, stale_mappings,
-    unwind_table::{Mappings, contains, rule_for},
+    unwind_table::{Mappings, contains, find_rule, rule_at},
     user_address_space::{UserStackState, user_stack_state},
     user_registers::{interrupted_user_mode, registers_at_kernel_entry, user_registers},
     vma_search,
@@ -86,6 +86,7 @@ pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
     let Some(mappings) = Mappings::get() else { return false };
     debug_log!("pid {}: unwinds from {:x}", pid, address);
     scratch.unwind.process = process;
+    scratch.unwind.hash_of_mappings = rule_cache::hash_of_mappings(process);
     if let Some(mapping) = mappings.find(process, address) {
         scratch.unwind.mapping = mapping;
         push_frame(scratch, 0);
@@ -108,6 +109,7 @@ fn begin_frames(registers: Registers, scratch: &mut Scratch) {
     unwind.lookup_offset = 0;
     unwind.pending = PendingSearch::None as u32;
     unwind.next_flag = 0;
+    unwind.cached_rule = UnwindState::NOT_CACHED;
     scratch.window.bytes = 0;
     scratch.return_probes.trampoline = 0;
 }
@@ -116,7 +118,13 @@ fn begin_frames(registers: Registers, scratch: &mut Scratch) {
 #[inline(always)]
 fn process_entry(pid: u32, now_ns: u64) -> ProcessEntry {
     let Some(process) = PROCESSES.get_ptr_mut(&pid) else {
-        return ProcessEntry { first_mapping: 0, mappings: 0, new_mapping_flags: 0, reserved: 0, used_ns: 0 };
+        return ProcessEntry {
+            first_mapping: 0,
+            mappings: 0,
+            new_mapping_flags: 0,
+            generation: 0,
+            used_ns: 0,
+        };
     };
     // SAFETY: a live map value. The kernel can give a removed one to another process at once: the map is preallocated. Then the
     // stack has frames of the wrong tables.
@@ -216,13 +224,16 @@ fn step_to_caller<const SCANS_CODE: bool>(
     Ok(())
 }
 
-/// Adds the frame of the current registers, unless its mapping has to be searched among the VMAs before.
+/// Adds the frame of the current registers, unless its mapping has to be searched among the VMAs before. Code whose rule is in the
+/// cache is in a mapping.
 #[inline(always)]
 fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
     let mappings = Mappings::get().ok_or(StackEndReason::NoMapping)?;
     let unwind = &mut scratch.unwind;
-    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
-    if !contains(&unwind.mapping, address) {
+    let address = address_to_look_up(unwind);
+    unwind.cached_rule =
+        rule_cache::find(unwind.hash_of_mappings, address).unwrap_or(UnwindState::NOT_CACHED);
+    if unwind.cached_rule == UnwindState::NOT_CACHED && !contains(&unwind.mapping, address) {
         match mappings.find(unwind.process, address) {
             Some(mapping) => unwind.mapping = mapping,
             None if vma_search::is_possible() => {
@@ -304,17 +315,49 @@ fn rule(unwind: &UnwindState) -> Rule {
 /// The rule for the code of the frame that was added last.
 #[inline(always)]
 fn rule_of_code(unwind: &UnwindState) -> Rule {
-    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
-    let rule = rule_for(&unwind.mapping, address);
+    let address = address_to_look_up(unwind);
+    let index = match cached_rule(unwind) {
+        UnwindState::NOT_CACHED => rule_of_table(unwind, address),
+        cached => Some(cached),
+    };
+    let rule = index.and_then(rule_at).unwrap_or_default();
     debug_log!(
-        "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
+        "  {:x}: CFA rule {}, offset {}, frame pointer rule {}",
         address,
-        unwind.mapping.start,
         rule.cfa,
         rule.cfa_offset,
         rule.frame_pointer
     );
     rule
+}
+
+/// The index of the rule for an address in the mapping of the frame, which the cache keeps from now on. A leaf is elsewhere in each
+/// sample, and code without a rule is unwound by its mapping.
+#[inline(always)]
+fn rule_of_table(unwind: &UnwindState, address: u64) -> Option<u32> {
+    let index = find_rule(&unwind.mapping, address)?;
+    if unwind.depth > 1 && unwind.hash_of_mappings != rule_cache::NO_MAPPINGS && is_known(rule_at(index)?) {
+        rule_cache::insert(unwind.hash_of_mappings, address, index);
+    }
+    Some(index)
+}
+
+#[inline(always)]
+fn is_known(rule: Rule) -> bool {
+    rule.cfa != CfaRule::Unknown as u8
+}
+
+/// As [`next_flag`], for the index of the rule.
+#[inline(always)]
+fn cached_rule(unwind: &UnwindState) -> u32 {
+    // SAFETY: a field of a live map value.
+    unsafe { read_volatile(&raw const unwind.cached_rule) }
+}
+
+/// The address of the registers by which code is looked up.
+#[inline(always)]
+fn address_to_look_up(unwind: &UnwindState) -> u64 {
+    unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset))
 }
 
 /// The step by the edge of the function where the code has no rule and is at one, else by the rule.
@@ -371,12 +414,15 @@ fn is_confirmed<M: StackMemory>(unwind: &UnwindState, return_address: u64) -> bo
 #[inline(always)]
 fn is_in_root(process: ProcessEntry, address: u64) -> bool {
     let mapping = Mappings::get().and_then(|mappings| mappings.find(process, address));
-    mapping.is_some_and(|mapping| rule_for(&mapping, address).cfa == CfaRule::Root as u8)
+    let rule = mapping.and_then(|mapping| find_rule(&mapping, address)).and_then(rule_at);
+    rule.is_some_and(|rule| rule.cfa == CfaRule::Root as u8)
 }
 
-/// Notes that the mapping of the current registers has to be searched among the VMAs.
+/// Notes that the mapping of the current registers has to be searched among the VMAs. No rule of such a mapping is cached: it can be
+/// another file's without another installation.
 #[inline(always)]
 fn search_mapping(scratch: &mut Scratch) {
+    scratch.unwind.hash_of_mappings = rule_cache::NO_MAPPINGS;
     scratch.unwind.pending = PendingSearch::Mapping as u32;
     vma_search::begin(&mut scratch.vma_search);
 }
@@ -384,8 +430,7 @@ fn search_mapping(scratch: &mut Scratch) {
 /// One step of the search for the mapping of the current registers among the VMAs. The last one adds their frame.
 #[inline(always)]
 fn search_mapping_step(scratch: &mut Scratch) -> Result<(), StackEndReason> {
-    let unwind = &scratch.unwind;
-    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
+    let address = address_to_look_up(&scratch.unwind);
     match vma_search::descend(&mut scratch.vma_search, address) {
         Some(false) => Ok(()),
         Some(true) => add_frame_of_vma(scratch, address),

@@ -43,8 +43,7 @@ impl UserStack {
         let is_read = bytes <= read && offset <= read - bytes;
         let index = if is_read && offset.is_multiple_of(WORD_BYTES) {
             offset as usize / WORD_BYTES as usize
-        } else if fill(window, address, WINDOW_BYTES) || fill(window, address, bytes) {
-            // At the end of the stack a whole window is not readable.
+        } else if fill(window, address, WINDOW_BYTES) || fill_to_end_of_page(window, address, bytes) {
             0
         } else {
             UNREADABLE
@@ -63,6 +62,22 @@ impl UserStack {
         // SAFETY: the mask keeps the index within the array.
         unsafe { *words.add(index & (WINDOW_WORDS - 1)) }
     }
+}
+
+/// Moves the window to an address at the end of the stack, where a whole window is not readable: up to the end of the page.
+#[inline(always)]
+fn fill_to_end_of_page(window: *mut StackWindow, address: u64, bytes: u64) -> bool {
+    const PAGE_BYTES: u64 = 4096;
+    let to_end = PAGE_BYTES - address % PAGE_BYTES;
+    if to_end < bytes || to_end >= WINDOW_BYTES {
+        return false;
+    }
+    // SAFETY: the window is part of a live map value that this CPU owns.
+    unsafe { write_volatile(&raw mut (*window).readable, to_end) };
+    // VERIFIER: read anew, so that it does not remember how the size was computed, and masked, so that it knows the bound.
+    // SAFETY: as above.
+    let readable = unsafe { read_volatile(&raw const (*window).readable) } % WINDOW_BYTES;
+    fill(window, address, readable)
 }
 
 /// Moves the window to an address.

@@ -60,6 +60,8 @@ pub struct UnwindMaps {
     rule_users: Vec<u32>,
     free_rules: Vec<u16>,
     retired: Retired,
+    /// The number of the last installation of mappings.
+    generation: u32,
     searches_vmas: bool,
 }
 
@@ -100,6 +102,8 @@ pub struct InstalledMappings {
     range: Range<u32>,
     /// The [`MappingFlags`](profiler_common::unwind::MappingFlags) of any of them.
     flags: u32,
+    /// The number of this installation.
+    generation: u32,
 }
 
 /// Why a table or mappings could not be installed.
@@ -152,6 +156,7 @@ impl UnwindMaps {
             rule_users: Vec::new(),
             free_rules: Vec::new(),
             retired: Retired::default(),
+            generation: 0,
             searches_vmas,
             maps,
         }
@@ -302,7 +307,9 @@ impl UnwindMaps {
             self.free_mappings.free(range);
             return Err(error.into());
         }
-        Ok(InstalledMappings { range, flags: entries.iter().fold(0, |flags, entry| flags | entry.flags) })
+        self.generation = self.generation.wrapping_add(1);
+        let flags = entries.iter().fold(0, |flags, entry| flags | entry.flags);
+        Ok(InstalledMappings { range, flags, generation: self.generation })
     }
 
     /// Removes mappings. No process may refer to them any more.
@@ -318,7 +325,7 @@ impl UnwindMaps {
             first_mapping: mappings.range.start,
             mappings: mappings.range.end - mappings.range.start,
             new_mapping_flags: mappings.flags,
-            reserved: 0,
+            generation: mappings.generation,
             used_ns: monotonic_ns(),
         };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())

@@ -130,6 +130,20 @@ fn the_mappings_of_a_process_are_found_until_they_are_removed() {
     assert!(maps.are_empty());
 }
 
+/// The sampling programs keep the rules of return addresses by generation.
+#[test]
+fn processes_with_other_mappings_have_another_generation() {
+    let Some(mut maps) = unwind_maps() else { return };
+    let entries = mappings(3, 100);
+    let [first, again] = [(); 2].map(|()| maps.add_mappings(&entries).unwrap());
+    for (pid, installed) in [(7, &first), (8, &first), (9, &again)] {
+        maps.set_process(pid, installed).unwrap();
+    }
+    let [parent, child, other] = [7, 8, 9].map(|pid| maps.process(pid).unwrap().generation);
+    assert_eq!(parent, child);
+    assert_ne!(parent, other);
+}
+
 #[test]
 fn removed_mappings_are_reclaimed_without_any_table() {
     let Some(mut maps) = unwind_maps() else { return };
