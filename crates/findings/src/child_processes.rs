@@ -11,7 +11,7 @@ use crate::{
     found::Found,
     frames::own_frames,
     text::Problem,
-    thread_group::{Site, ThreadGroup, percent},
+    thread_group::{ThreadGroup, percent},
     top_level::is_work,
 };
 
@@ -31,9 +31,7 @@ const MIN_CHANGING_PERCENT: f64 = 50.0;
 pub(crate) fn slow<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     let marks = samples.marks;
     let serves = samples.samples.iter().any(|(sample, _)| marks.servers.contains(sample));
-    let at_pipes_to_children = samples
-        .sites(|sample, cause| is(cause, WaitCause::Pipe) && marks.partners.has_child(samples.tid(sample)));
-    let is_waiting = |sample: &Sample, cause| is_for_child(samples, &at_pipes_to_children, sample, cause);
+    let is_waiting = |sample: &Sample, cause| is_for_child(samples, sample, cause);
     if !serves || samples.threads(is_waiting).len() < MIN_THREADS {
         return None;
     }
@@ -65,25 +63,12 @@ pub(crate) fn slow<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {
     Some(samples.finding(&Problem::ChildProcess, facts, value).below(method))
 }
 
-/// `at_pipes_to_children`: where threads wait for pipes to children. There, others do as well: a child can have ended before its
-/// descriptors were read.
-fn is_for_child(
-    samples: &ThreadGroup<'_>,
-    at_pipes_to_children: &[Site<'_>],
-    sample: &Sample,
-    cause: Option<WaitCause>,
-) -> bool {
+fn is_for_child(samples: &ThreadGroup<'_>, sample: &Sample, cause: Option<WaitCause>) -> bool {
     let marks = samples.marks;
-    let tid = samples.tid(sample);
-    let is_at_such_pipe = || {
-        let method = samples.method(sample);
-        at_pipes_to_children.iter().any(|site| Some(site.method) == method)
-            && !marks.partners.has_other_process(tid)
-    };
     match cause {
         Some(WaitCause::ChildProcess) => true,
         Some(WaitCause::Pipe) => {
-            (marks.partners.has_child(tid) || is_at_such_pipe())
+            marks.partners.has_child(samples.tid(sample))
                 && (samples.has_one_thread_each
                     || marks.pool_workers.contains(sample)
                     || is_within_work(samples.profile, sample))

@@ -149,11 +149,6 @@ impl Partners {
         self.children.contains_key(&tid)
     }
 
-    /// Whether a thread waits for a pipe to another process than a child.
-    pub(crate) fn has_other_process(&self, tid: u32) -> bool {
-        self.processes.contains_key(&tid)
-    }
-
     /// The device for which most of these threads wait.
     pub(crate) fn device(&self, tids: &BTreeSet<u32>) -> Option<Partner> {
         most_frequent(&self.devices, tids, 0)
