@@ -16,6 +16,7 @@ mod pane;
 mod privileged;
 mod program;
 mod recorder;
+mod runtime_files;
 mod sampling;
 mod share;
 pub mod situations;

@@ -6,10 +6,13 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use crate::deadline::{DEADLINE, ends_within, wait_until};
+use crate::{
+    deadline::{DEADLINE, ends_within, wait_until},
+    runtime_files,
+};
 
 /// How long a workload may run after its input was closed where nothing asks how it exits.
 const EXIT_LIMIT: Duration = Duration::from_secs(5);
@@ -112,6 +115,7 @@ impl Workload {
     /// Panics if it does not start or exits before it is ready.
     pub fn run(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let start = SystemTime::now();
         // Another thread's child, which has not executed its program yet, can hold a file open that was just written.
         let spawned = wait_until("a program that can be executed", || match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => None,
@@ -123,6 +127,7 @@ impl Workload {
         let mut workload = Self { pid: 0, child, input, output };
         let pid = workload.wait_for("ready ");
         workload.pid = pid.trim().parse().expect("a pid follows");
+        runtime_files::remove_older(workload.child.id(), start);
         workload
     }
 
@@ -248,5 +253,6 @@ impl Drop for Workload {
             // The process has exited or was killed.
             let _ = self.child.wait();
         }
+        runtime_files::remove_all(self.child.id());
     }
 }
