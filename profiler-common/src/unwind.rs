@@ -63,30 +63,40 @@ pub enum CfaRule {
     FramePointerOfAnyStack = 10,
     /// The stack pointer that Go's runtime has saved for the goroutine that the thread executes, whose scheduling stack the code has
     /// switched to ([`GoLayout`]). The return address is at its value + the offset of the [`ReturnAddressRule`]. Where the thread or
-    /// its goroutine is not known, as [`CfaRule::FramePointerOfAnyStack`] + 16.
+    /// its goroutine is not known, as [`CfaRule::FramePointerOfAnyStack`] + 16. The offset is that of `m.curg`, and the offset of the
+    /// frame pointer that of `g.sched.bp`.
     ExecutedGoroutine = 11,
     /// As [`CfaRule::ExecutedGoroutine`], for the goroutine whose address is stored at the stack pointer + offset. A goroutine that has
     /// saved the stack pointer of its caller, and has continued or ended since, is not followed: the frame is a root.
     StoredGoroutine = 12,
+    /// As [`CfaRule::ExecutedGoroutine`], for code that has saved all registers of its caller: the return address is the saved
+    /// instruction pointer.
+    SuspendedGoroutine = 13,
 }
 
-/// Where structures of Go's runtime have what leads back to the stack of a goroutine, bytes: `g` and `m` in `runtime/runtime2.go`, the
-/// same in Go 1.17 to 1.20 on 64-bit machines. Later versions switch stacks in functions with a frame pointer.
-pub struct GoLayout;
+/// Where structures of Go's runtime have what leads back to the stack of a goroutine, bytes: `g` and `m` in `runtime/runtime2.go`, on
+/// 64-bit machines, in Go 1.17 to 1.27. [`GoLayout::UNTIL_1_24`] and [`GoLayout::SINCE_1_25`] differ by `gobuf.ret`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GoLayout {
+    /// `g.sched.bp`.
+    pub g_frame_pointer: i16,
+    /// `m.curg`, the goroutine that the thread executes.
+    pub m_goroutine: i32,
+}
 
 impl GoLayout {
+    /// Go 1.17 to 1.24.
+    pub const UNTIL_1_24: Self = Self { g_frame_pointer: 0x68, m_goroutine: 0xc0 };
+    /// Since Go 1.25.
+    pub const SINCE_1_25: Self = Self { g_frame_pointer: 0x60, m_goroutine: 0xb8 };
     /// The register that has the address of the running `g` (`src/cmd/compile/abi-internal.md`): r14.
     pub const G_REGISTER: u8 = 1;
     /// `g.stack`: the lowest address of its stack, and the address behind it.
     pub const G_STACK: u64 = 0;
     /// `g.m`, the thread.
     pub const G_THREAD: u64 = 0x30;
-    /// `g.sched.sp`.
+    /// `g.sched.sp`. `g.sched.pc` is the next word.
     pub const G_STACK_POINTER: u64 = 0x38;
-    /// `g.sched.bp`.
-    pub const G_FRAME_POINTER: u64 = 0x68;
-    /// `m.curg`, the goroutine that the thread executes.
-    pub const M_GOROUTINE: u64 = 0xc0;
 }
 
 /// A register of the leaf in place of a [`CfaRule`], a [`FramePointerRule`] or the kind of a [`ReturnAddressRule`]: the

@@ -23,6 +23,10 @@ const SIGNAL_FRAME_RBP: u64 = 120;
 /// `rip` is the next word.
 const SIGNAL_FRAME_RSP: u64 = 160;
 
+const EXECUTED_GOROUTINE: u8 = CfaRule::ExecutedGoroutine as u8;
+const STORED_GOROUTINE: u8 = CfaRule::StoredGoroutine as u8;
+const SUSPENDED_GOROUTINE: u8 = CfaRule::SuspendedGoroutine as u8;
+
 /// The registers of a frame that the unwinder restores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
@@ -178,7 +182,7 @@ pub fn step_by_rule(rule: Rule, frame: CalleeFrame<'_>, stack: &impl StackMemory
 /// Whether a rule leads from the scheduling stack of Go's runtime to the stack of a goroutine.
 #[inline(always)]
 pub fn is_of_goroutine(rule: Rule) -> bool {
-    rule.cfa == CfaRule::ExecutedGoroutine as u8 || rule.cfa == CfaRule::StoredGoroutine as u8
+    matches!(rule.cfa, EXECUTED_GOROUTINE | STORED_GOROUTINE | SUSPENDED_GOROUTINE)
 }
 
 /// A goroutine that has left its stack: what Go's runtime keeps of it, 0 where it cannot be read.
@@ -186,12 +190,14 @@ pub fn is_of_goroutine(rule: Rule) -> bool {
 pub struct SavedGoroutine {
     /// The lowest address of its stack, and the end.
     pub stack: [u64; 2],
-    /// Its stack pointer, at the return address of its last call.
-    pub stack_pointer: u64,
+    /// Its stack pointer, and its instruction pointer.
+    pub stack_and_instruction_pointer: [u64; 2],
     /// Its frame pointer.
     pub frame_pointer: u64,
     /// The address of what is read next.
     next: u64,
+    /// The thread that executes it, and the thread that it has noted.
+    threads: [u64; 2],
     /// 1 where the thread may have left it for other work: its stack is known, or the thread waits.
     may_have_left: u64,
 }
@@ -204,23 +210,28 @@ impl SavedGoroutine {
     #[inline(always)]
     pub fn read<M: StackMemory>(&mut self, rule: Rule, frame: CalleeFrame<'_>, stack: &M) {
         let Registers { stack_pointer, .. } = frame.registers;
-        if rule.cfa == CfaRule::StoredGoroutine as u8 {
+        let is_stored = rule.cfa == STORED_GOROUTINE;
+        if is_stored {
             read_or_zero(stack, add_offset(stack_pointer, rule.cfa_offset), &mut self.next);
         } else {
             let running = frame.leaf[usize::from(GoLayout::G_REGISTER)];
-            read_or_zero(stack, running.wrapping_add(GoLayout::G_THREAD), &mut self.next);
-            let thread = anew(&self.next);
-            read_or_zero(stack, thread.wrapping_add(GoLayout::M_GOROUTINE), &mut self.next);
+            read_or_zero(stack, running.wrapping_add(GoLayout::G_THREAD), &mut self.threads[0]);
+            let thread = anew(&self.threads[0]);
+            read_or_zero(stack, add_offset(thread, rule.cfa_offset), &mut self.next);
         }
         let goroutine = anew(&self.next);
-        read_or_zero(stack, goroutine.wrapping_add(GoLayout::G_STACK_POINTER), &mut self.stack_pointer);
-        read_or_zero(stack, goroutine.wrapping_add(GoLayout::G_FRAME_POINTER), &mut self.frame_pointer);
+        let saved = goroutine.wrapping_add(GoLayout::G_STACK_POINTER);
+        if !stack.read_pair(saved, &mut self.stack_and_instruction_pointer) {
+            self.stack_and_instruction_pointer[0] = 0;
+        }
+        let offset = i32::from(rule.frame_pointer_offset);
+        read_or_zero(stack, add_offset(goroutine, offset), &mut self.frame_pointer);
+        read_or_zero(stack, goroutine.wrapping_add(GoLayout::G_THREAD), &mut self.threads[1]);
         let is_known = stack.read_pair(goroutine.wrapping_add(GoLayout::G_STACK), &mut self.stack);
         if !is_known {
             // Then no address is below its end.
             self.stack[1] = 0;
         }
-        let is_stored = rule.cfa == CfaRule::StoredGoroutine as u8;
         self.may_have_left = u64::from(is_stored && is_known || !M::IS_OF_RUNNING_TASK);
     }
 
@@ -245,17 +256,27 @@ fn anew(variable: &u64) -> u64 {
     unsafe { read_volatile(variable) }
 }
 
-/// The rule and the registers with which the caller of code that Go's runtime executes on its scheduling stack is found: those of the
-/// call from the stack of the goroutine.
+/// How the caller of code that Go's runtime executes on its scheduling stack is found.
+#[derive(Clone, Copy, Debug)]
+pub struct GoroutineReturn {
+    /// The rule of the call from the stack of the goroutine.
+    pub rule: Rule,
+    /// The registers at the call, or those of the caller.
+    pub registers: Registers,
+    /// Whether the registers are those of the caller, which needs no rule then.
+    pub is_caller: bool,
+}
+
+/// Returns from the scheduling stack of Go's runtime to the goroutine.
 ///
-/// The goroutine has saved the frame pointer that the frame has. Another one means that the collector has moved its stack, that it
-/// has continued elsewhere, or that it has called the runtime again, from C. Then the caller is found by frame pointer.
+/// A goroutine that called the function has saved the frame pointer that the frame has. Another one means that the collector has moved
+/// its stack, that it has continued elsewhere, or that it has called the runtime again, from C. Then the caller is found by frame pointer.
 #[inline(always)]
 pub fn return_to_goroutine(
     rule: Rule,
     frame: CalleeFrame<'_>,
     goroutine: &SavedGoroutine,
-) -> (Rule, Registers) {
+) -> GoroutineReturn {
     let registers = frame.registers;
     let call = Rule { return_address_offset: -(WORD as i16), ..Rule::default() };
     let by_frame_pointer = Rule {
@@ -265,29 +286,41 @@ pub fn return_to_goroutine(
         frame_pointer_offset: -2 * WORD as i16,
         ..call
     };
+    let by = |rule, registers| GoroutineReturn { rule, registers, is_caller: false };
     if frame.position != FramePosition::Call {
-        return (by_frame_pointer, registers);
+        return by(by_frame_pointer, registers);
     }
-    let (stack_pointer, frame_pointer) = (anew(&goroutine.stack_pointer), anew(&goroutine.frame_pointer));
+    let stack_pointer = anew(&goroutine.stack_and_instruction_pointer[0]);
+    let frame_pointer = anew(&goroutine.frame_pointer);
+    let is_on_its_stack = goroutine.has_on_its_stack(stack_pointer);
+    let may_have_left = anew(&goroutine.may_have_left) != 0;
+    if rule.cfa == SUSPENDED_GOROUTINE
+        && is_on_its_stack
+        && !may_have_left
+        && anew(&goroutine.threads[0]) == anew(&goroutine.threads[1])
+    {
+        let instruction_pointer = anew(&goroutine.stack_and_instruction_pointer[1]);
+        let caller = Registers { instruction_pointer, stack_pointer, frame_pointer, rbx: 0 };
+        return GoroutineReturn { rule, registers: caller, is_caller: true };
+    }
     // Else the thread can execute another goroutine by now.
     let returns = rule.return_address_offset == 0;
-    if goroutine.has_on_its_stack(stack_pointer)
+    if rule.cfa != SUSPENDED_GOROUTINE
+        && is_on_its_stack
         && (frame_pointer == registers.frame_pointer
-            || rule.cfa == CfaRule::ExecutedGoroutine as u8
-                && returns
-                && !goroutine.has_on_its_stack(registers.frame_pointer))
+            || rule.cfa == EXECUTED_GOROUTINE && !goroutine.has_on_its_stack(registers.frame_pointer))
     {
         let stack_pointer = add_offset(stack_pointer, i32::from(rule.return_address_offset));
         let rule = Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: WORD as i32, ..call };
-        return (rule, Registers { stack_pointer, frame_pointer, ..registers });
+        return by(rule, Registers { stack_pointer, frame_pointer, ..registers });
     }
     // A frame pointer of the function's own: it has pushed that of its caller below the return address.
-    let has_own_frame = stack_pointer == registers.frame_pointer.wrapping_add(2 * WORD);
-    if !returns && !has_own_frame && anew(&goroutine.may_have_left) != 0 {
+    let has_own_frame = is_on_its_stack && stack_pointer == registers.frame_pointer.wrapping_add(2 * WORD);
+    if !returns && !has_own_frame && may_have_left {
         // Its stack is in use elsewhere, or was freed. A thread that waits in the scheduler has left its goroutine before.
-        return (Rule { cfa: CfaRule::Root as u8, ..call }, registers);
+        return by(Rule { cfa: CfaRule::Root as u8, ..call }, registers);
     }
-    (by_frame_pointer, registers)
+    by(by_frame_pointer, registers)
 }
 
 #[inline(always)]

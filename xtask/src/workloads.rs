@@ -100,6 +100,7 @@ pub(crate) fn build() -> Result<()> {
     build_frameless_chain()?;
     build_false_runtime()?;
     unwinding::build()?;
+    build_go()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
     let profiler = output_folder().join("profiler");
@@ -156,6 +157,14 @@ fn compile_c(common_flags: &[&str], source: &Path, program: &Path, flags: &[&str
     let is_header = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "h");
     sources.extend(project::files_below(&source_folder())?.into_iter().filter(is_header));
     make(program, &sources.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &mut gcc)
+}
+
+/// Stripped, as the programs of most images are.
+fn build_go() -> Result<()> {
+    let (source, program) = (source_folder().join("goroutines.go"), output_folder().join("goroutines"));
+    let mut go = setup::go();
+    go.args(["build", "-ldflags=-s -w", "-o"]).arg(&program).arg(&source);
+    make(&program, &[&source], &mut go)
 }
 
 fn build_dotnet() -> Result<()> {

@@ -10,7 +10,7 @@ use std::{
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{ParseError, WorkBudget};
-use profiler_common::unwind::{CfaRule, FramePointerRule, Rule, RuleFlags};
+use profiler_common::unwind::{CfaRule, FramePointerRule, GoLayout, Rule, RuleFlags};
 use profiler_elf_symbols::{Elf, GoFrame, GoTable, Machine, Sections};
 
 use crate::{cfi_entries::KEYS, instruction_rows::RETURN_ADDRESS_OFFSET, rule::rule_without_offsets};
@@ -43,7 +43,16 @@ const NEW_STACK: &str = "runtime.newstack";
 /// What it calls to preempt a goroutine, as far as they are not inlined. They execute other goroutines, and do not return.
 const PREEMPTING_FUNCTIONS: [&str; 3] = ["runtime.gopreempt_m", "runtime.goschedImpl", "runtime.preemptPark"];
 
-/// The most bytes of code that are searched for calls. `newstack` has 1.5 KiB.
+/// The function that suspends a goroutine to call `newstack`.
+const MORE_STACK: &str = "runtime.morestack";
+
+/// What it saves the frame pointer and switches the stack with, where the bits of the register with the address are 0 (Intel SDM, volume 2,
+/// MOV): `mov %rbp, offset(register)` and `mov offset(register), %rsp`, with an offset of 8 bits behind them.
+const SAVE_FRAME_POINTER: [u8; 3] = [0x48, 0x89, 0x68];
+const LOAD_STACK_POINTER: [u8; 3] = [0x48, 0x8b, 0x60];
+const REGISTER_BITS: u8 = 7;
+
+/// The most bytes of code that are searched for instructions. `newstack` has 1.5 KiB.
 const MAX_SEARCHED_BYTES: u64 = 16 << 10;
 
 /// `call` of a relative address of 32 bits (Intel SDM, volume 2, CALL), and the bytes of the instruction.
@@ -59,6 +68,8 @@ pub(crate) struct GoRows {
     functions: Vec<GoFrame>,
     /// The return addresses of calls that preempt a goroutine, sorted.
     preempting_calls: Vec<u64>,
+    /// `None` if it is not as in a known version.
+    more_stack: Option<MoreStack>,
 }
 
 impl GoRows {
@@ -78,7 +89,8 @@ impl GoRows {
             if rows > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
         })?;
         let preempting_calls = preempting_calls(elf, &functions).unwrap_or_default();
-        Ok(Some(Self { code: table.code(), functions, preempting_calls }))
+        let more_stack = MoreStack::find(elf, &functions);
+        Ok(Some(Self { code: table.code(), functions, preempting_calls, more_stack }))
     }
 
     /// The addresses of the code of Go.
@@ -104,7 +116,11 @@ impl GoRows {
             if function.is_top_frame {
                 rows.push((function.code.start, rule_without_offsets(CfaRule::Root)));
             } else if function.writes_stack_pointer {
-                rows.push((function.code.start, rule_of_switch(function)));
+                let rule = rule_of_switch(function, self.more_stack.map(|code| code.layout));
+                match self.more_stack.filter(|code| function.code.contains(&code.switched)) {
+                    Some(code) => rows.extend([(function.code.start, by_size(0)), (code.switched, rule)]),
+                    None => rows.push((function.code.start, rule)),
+                }
             } else if is_one_of(function, &SIGNAL_RETURNS) {
                 rows.push((function.code.start, rule_without_offsets(CfaRule::SignalFrame)));
             } else {
@@ -129,7 +145,7 @@ impl Hash for GoRows {
         let functions = self.functions.iter();
         let all: Vec<_> =
             functions.map(|f| (&f.code, f.writes_stack_pointer, &f.name, f.is_top_frame, &f.sizes)).collect();
-        KEYS.hash_one((&all, &self.preempting_calls)).hash(state);
+        KEYS.hash_one((&all, &self.preempting_calls, self.more_stack)).hash(state);
     }
 }
 
@@ -139,20 +155,53 @@ fn is_one_of(function: &GoFrame, names: &[&str]) -> bool {
 
 /// The return addresses of the calls in `newstack` that preempt a goroutine; `None` if the file does not have the function.
 fn preempting_calls(elf: &Elf, functions: &[GoFrame]) -> Option<Vec<u64>> {
-    let caller = &functions.iter().find(|function| function.name.as_deref() == Some(NEW_STACK))?.code;
+    let (caller, code) = code_of(NEW_STACK, elf, functions)?;
     let callees = functions.iter().filter(|function| is_one_of(function, &PREEMPTING_FUNCTIONS));
     let callees: Vec<_> = callees.map(|function| function.code.start).collect();
-    let (offset, rest) = elf.layout().rest_from(ElfAddress(caller.start))?;
-    let bytes = (caller.end - caller.start).min(rest).min(MAX_SEARCHED_BYTES);
-    let code = elf.image().read(offset.0, bytes, MAX_SEARCHED_BYTES).ok()?;
     let calls = code.windows(CALL_BYTES).enumerate().filter_map(|(position, bytes)| {
         let &[instruction, a, b, c, d] = bytes else { return None };
         let distance = i32::from_le_bytes([a, b, c, d]);
-        let return_address = caller.start.saturating_add((position + CALL_BYTES) as u64);
+        let return_address = caller.saturating_add((position + CALL_BYTES) as u64);
         let callee = return_address.wrapping_add_signed(distance.into());
         (instruction == CALL && callees.contains(&callee)).then_some(return_address)
     });
     Some(calls.collect())
+}
+
+/// The code of `morestack`.
+#[derive(Clone, Copy, Hash)]
+struct MoreStack {
+    /// Known by where it saves the frame pointer.
+    layout: GoLayout,
+    /// The first address on the scheduling stack.
+    switched: u64,
+}
+
+impl MoreStack {
+    fn find(elf: &Elf, functions: &[GoFrame]) -> Option<Self> {
+        let (start, code) = code_of(MORE_STACK, elf, functions)?;
+        let find = |instruction: [u8; 3]| {
+            code.windows(instruction.len() + 1).enumerate().find_map(|(position, bytes)| {
+                let &[prefix, operation, registers, offset] = bytes else { return None };
+                let is_it = [prefix, operation, registers & !REGISTER_BITS] == instruction;
+                is_it.then_some((start + (position + bytes.len()) as u64, offset))
+            })
+        };
+        let (_, frame_pointer) = find(SAVE_FRAME_POINTER)?;
+        let (switched, stack_pointer) = find(LOAD_STACK_POINTER)?;
+        let known = [GoLayout::UNTIL_1_24, GoLayout::SINCE_1_25];
+        let layout = known.into_iter().find(|layout| layout.g_frame_pointer == frame_pointer.into())?;
+        (u64::from(stack_pointer) == GoLayout::G_STACK_POINTER).then_some(Self { layout, switched })
+    }
+}
+
+/// The start of the function with this name, and its code.
+fn code_of(name: &str, elf: &Elf, functions: &[GoFrame]) -> Option<(u64, Vec<u8>)> {
+    let code = &functions.iter().find(|function| function.name.as_deref() == Some(name))?.code;
+    let (offset, rest) = elf.layout().rest_from(ElfAddress(code.start))?;
+    let bytes = (code.end - code.start).min(rest).min(MAX_SEARCHED_BYTES);
+    let bytes = elf.image().read(offset.0, bytes, MAX_SEARCHED_BYTES).ok()?;
+    Some((code.start, bytes.to_vec()))
 }
 
 /// Makes the last byte of a call a root: there, its return address is looked up. The instruction itself has a caller until it is executed.
@@ -183,8 +232,17 @@ fn by_size(size: u32) -> Rule {
 }
 
 /// The rule of a function that switches stacks (`runtime/asm_amd64.s`). One that begins with a frame, as most do since Go 1.21, has a
-/// frame pointer of its own. What `mcall` calls does not return to it, so that the goroutine can continue meanwhile.
-fn rule_of_switch(function: &GoFrame) -> Rule {
+/// frame pointer of its own. What `mcall` calls does not return to it, so that the goroutine can continue meanwhile. `morestack` keeps
+/// the frame pointer of its caller until Go 1.20, and has that of the scheduling stack or 0 since then.
+fn rule_of_switch(function: &GoFrame, layout: Option<GoLayout>) -> Rule {
+    let frame_pointer_offset = layout.unwrap_or(GoLayout::UNTIL_1_24).g_frame_pointer;
+    let by_goroutine = |cfa: CfaRule, cfa_offset, return_address_offset| Rule {
+        cfa: cfa as u8,
+        cfa_offset,
+        return_address_offset,
+        frame_pointer_offset,
+        ..Rule::default()
+    };
     if function.name.as_deref() == Some("runtime.mcall") {
         // It saves the stack pointer of its caller.
         return by_goroutine(CfaRule::StoredGoroutine, 0, RETURN_ADDRESS_OFFSET);
@@ -196,18 +254,19 @@ fn rule_of_switch(function: &GoFrame) -> Rule {
     if function.sizes.iter().any(has_frame) {
         return by_frame_pointer();
     }
-    match function.name.as_deref() {
+    match (function.name.as_deref(), layout) {
         // `gosave_systemstack_switch` saves the stack pointer that it is called with.
-        Some("runtime.systemstack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, 0),
-        Some("runtime.asmcgocall") => by_goroutine(CfaRule::StoredGoroutine, ASMCGOCALL_SLOT, 0),
+        (Some("runtime.systemstack"), Some(layout)) => {
+            by_goroutine(CfaRule::ExecutedGoroutine, layout.m_goroutine, 0)
+        }
+        (Some("runtime.asmcgocall"), _) => by_goroutine(CfaRule::StoredGoroutine, ASMCGOCALL_SLOT, 0),
         // As `mcall`.
-        Some("runtime.morestack") => by_goroutine(CfaRule::ExecutedGoroutine, 0, RETURN_ADDRESS_OFFSET),
+        (Some(MORE_STACK), Some(layout)) => {
+            by_goroutine(CfaRule::SuspendedGoroutine, layout.m_goroutine, RETURN_ADDRESS_OFFSET)
+        }
+        (Some(MORE_STACK), None) => rule_without_offsets(CfaRule::Unsupported),
         _ => by_frame_pointer(),
     }
-}
-
-fn by_goroutine(cfa: CfaRule, slot: i32, return_address_offset: i16) -> Rule {
-    Rule { cfa: cfa as u8, cfa_offset: slot, return_address_offset, ..Rule::default() }
 }
 
 /// The rule of a function that switches stacks, which keeps the frame pointer of its caller.

@@ -12,7 +12,7 @@ use profiler_ebpf::{
     note_use,
     stack_id::{hash_finish, hash_step},
     unwind_step::{
-        CalleeFrame, FoundBy, FramePosition, Registers, StackMemory, Step, is_of_goroutine,
+        CalleeFrame, FoundBy, FramePosition, GoroutineReturn, Registers, StackMemory, Step, is_of_goroutine,
         return_to_goroutine, step_by_frame_pointer, step_by_rule,
     },
 };
@@ -248,17 +248,24 @@ fn add_frame(scratch: &mut Scratch) -> Result<(), StackEndReason> {
     Ok(())
 }
 
-/// Replaces the rule and the registers of code on the scheduling stack of Go's runtime by those of the call from the goroutine.
+/// Replaces the rule and the registers of code on the scheduling stack of Go's runtime by those of the call from the goroutine, or the
+/// registers by those of the caller.
 #[inline(always)]
 fn find_goroutine(unwind: &mut UnwindState, stack: &impl StackMemory) {
     let position = position(unwind);
     let UnwindState { registers, leaf, goroutine, rule, .. } = unwind;
     let frame = CalleeFrame { registers: *registers, position, leaf };
     goroutine.read(*rule, frame, stack);
-    let (rule, registers) = return_to_goroutine(*rule, frame, goroutine);
+    let GoroutineReturn { rule, registers, is_caller } = return_to_goroutine(*rule, frame, goroutine);
     unwind.registers = registers;
     set_rule(unwind, rule);
     unwind.pending = PendingSearch::Caller as u32;
+    if is_caller {
+        log_caller(registers.instruction_pointer, FoundBy::Cfi);
+        unwind.next_flag = 0;
+        unwind.lookup_offset = 1;
+        unwind.pending = PendingSearch::None as u32;
+    }
 }
 
 /// The flag of the frame that is added next.

@@ -284,17 +284,23 @@ fn a_cfa_that_is_not_above_the_stack_pointer_ends_the_stack() {
 const GOROUTINE: u64 = BASE + 40 * WORD;
 const THREAD: u64 = BASE + 60 * WORD;
 const SCHEDULING: u64 = BASE + 100 * WORD;
+const LAYOUT: GoLayout = GoLayout::SINCE_1_25;
+const G_FRAME_POINTER: u64 = GOROUTINE + LAYOUT.g_frame_pointer as u64;
+const M_GOROUTINE: u64 = THREAD + LAYOUT.m_goroutine as u64;
+const SAVED_INSTRUCTION_POINTER: u64 = 0x2000;
 
-/// A goroutine that has saved the words 4 and 9 as its stack pointer and its frame pointer, with a stack of 20 words. Word 30 is the
-/// slot with its address on the scheduling stack.
+/// A goroutine that has saved the words 4 and 9 as its stack pointer and its frame pointer, and an instruction pointer, with a stack of
+/// 20 words. Word 30 is the slot with its address on the scheduling stack.
 fn switched(changes: &[(u64, u64)]) -> Words {
     let mut words: Vec<u64> = (0x1000..0x1080).collect();
     let given = [
         (GOROUTINE + GoLayout::G_STACK, BASE),
         (GOROUTINE + GoLayout::G_STACK + WORD, BASE + 20 * WORD),
         (GOROUTINE + GoLayout::G_STACK_POINTER, BASE + 4 * WORD),
-        (GOROUTINE + GoLayout::G_FRAME_POINTER, BASE + 9 * WORD),
-        (THREAD + GoLayout::M_GOROUTINE, GOROUTINE),
+        (GOROUTINE + GoLayout::G_STACK_POINTER + WORD, SAVED_INSTRUCTION_POINTER),
+        (G_FRAME_POINTER, BASE + 9 * WORD),
+        (GOROUTINE + GoLayout::G_THREAD, THREAD),
+        (M_GOROUTINE, GOROUTINE),
         (SCHEDULING + GoLayout::G_THREAD, THREAD),
         (BASE + 30 * WORD, GOROUTINE),
     ];
@@ -324,15 +330,27 @@ fn goroutine_call_at(
     let frame = CalleeFrame { registers: at(28, frame_pointer), position, leaf: &leaf };
     let mut goroutine = SavedGoroutine::default();
     goroutine.read(rule, frame, stack);
-    let (rule, registers) = return_to_goroutine(rule, frame, &goroutine);
-    let step = step_by_rule(rule, CalleeFrame { registers, ..frame }, stack);
+    let GoroutineReturn { rule, registers, is_caller } = return_to_goroutine(rule, frame, &goroutine);
+    let step = match is_caller {
+        true => Step::to_caller(registers, FoundBy::Cfi),
+        false => step_by_rule(rule, CalleeFrame { registers, ..frame }, stack),
+    };
     let word = |address: u64| address.wrapping_sub(BASE) / WORD;
     let Registers { instruction_pointer, frame_pointer, stack_pointer, .. } = step.caller;
     step.end_reason.map_or(Ok((instruction_pointer, word(frame_pointer), word(stack_pointer))), Err)
 }
 
 fn by_goroutine(cfa: CfaRule, cfa_offset: i32, return_address_offset: i16) -> Rule {
-    Rule { cfa: cfa as u8, cfa_offset, return_address_offset, ..Rule::default() }
+    let frame_pointer_offset = LAYOUT.g_frame_pointer;
+    Rule { cfa: cfa as u8, cfa_offset, return_address_offset, frame_pointer_offset, ..Rule::default() }
+}
+
+fn executed() -> Rule {
+    by_goroutine(CfaRule::ExecutedGoroutine, LAYOUT.m_goroutine, 0)
+}
+
+fn suspended() -> Rule {
+    by_goroutine(CfaRule::SuspendedGoroutine, LAYOUT.m_goroutine, -8)
 }
 
 /// Of a frame pointer at word 9, and at the word 34.
@@ -341,24 +359,28 @@ const BY_ANOTHER_FRAME_POINTER: u64 = 0x1023;
 
 #[test]
 fn code_on_the_scheduling_stack_returns_to_where_the_goroutine_called_it() {
-    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
-    let executed_by_caller = by_goroutine(CfaRule::ExecutedGoroutine, 0, -8);
+    let (executed, suspended) = (executed(), suspended());
     let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
     let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
     let stack = switched(&[]);
     assert_eq!(goroutine_call(executed, 9, &stack), Ok((0x1004, 9, 5)));
     assert_eq!(goroutine_call(stored, 9, &stack), Ok((0x1004, 9, 5)));
-    assert_eq!(goroutine_call(executed_by_caller, 9, &stack), Ok((0x1003, 9, 4)));
+    assert_eq!(goroutine_call(suspended, 9, &stack), Ok((SAVED_INSTRUCTION_POINTER, 9, 4)));
     assert_eq!(goroutine_call(stored_by_caller, 9, &stack), Ok((0x1003, 9, 4)));
-    let all = [executed, executed_by_caller, stored, stored_by_caller];
+    let all = [executed, suspended, stored, stored_by_caller];
     for position in [FramePosition::Leaf, FramePosition::Interrupted] {
         let calls = all.map(|rule| goroutine_call_at(rule, position, 9, &stack).unwrap().0);
         assert_eq!(calls, [BY_FRAME_POINTER; 4], "the code may not have switched stacks");
     }
-    let unreadable = [(THREAD + GoLayout::M_GOROUTINE, 0), (SCHEDULING + GoLayout::G_THREAD, 0)];
+    let unreadable = [(M_GOROUTINE, 0), (SCHEDULING + GoLayout::G_THREAD, 0)];
     for change in unreadable {
-        assert_eq!(goroutine_call(executed, 9, &switched(&[change])).unwrap().0, BY_FRAME_POINTER);
+        for rule in [executed, suspended] {
+            assert_eq!(goroutine_call(rule, 9, &switched(&[change])).unwrap().0, BY_FRAME_POINTER);
+        }
     }
+    // What is at the offset is no goroutine of the thread.
+    let other = switched(&[(GOROUTINE + GoLayout::G_THREAD, THREAD + WORD)]);
+    assert_eq!(goroutine_call(suspended, 9, &other).unwrap().0, BY_FRAME_POINTER);
     let without_goroutine = switched(&[(BASE + 30 * WORD, 0)]);
     assert_eq!(goroutine_call(stored_by_caller, 9, &without_goroutine).unwrap().0, BY_FRAME_POINTER);
 }
@@ -368,12 +390,11 @@ fn code_on_the_scheduling_stack_returns_to_where_the_goroutine_called_it() {
 fn a_thread_that_waits_in_the_scheduler_has_no_caller_in_the_goroutine_that_it_has_left() {
     let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
     let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
-    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
     let stack = Waiting(switched(&[]));
-    for rule in [stored_by_caller, by_goroutine(CfaRule::ExecutedGoroutine, 0, -8)] {
+    for rule in [stored_by_caller, suspended()] {
         assert_eq!(goroutine_call(rule, 9, &stack), Err(StackEndReason::Root));
     }
-    for rule in [stored, executed] {
+    for rule in [stored, executed()] {
         assert_eq!(goroutine_call(rule, 9, &stack).unwrap().0, BY_FRAME_POINTER, "it executes the goroutine");
     }
 }
@@ -388,29 +409,33 @@ fn a_switch_with_a_frame_pointer_of_its_own_returns_by_it_while_the_goroutine_is
     for continued in [4, 9, 11] {
         assert_eq!(goroutine_call(stored_by_caller, 8, &saved(continued)), Err(StackEndReason::Root));
     }
+    // It has ended: its stack was freed.
+    let ended = [(GOROUTINE + GoLayout::G_STACK_POINTER, BASE + 10 * WORD), (GOROUTINE + WORD, 0)];
+    assert_eq!(goroutine_call(stored_by_caller, 8, &switched(&ended)), Err(StackEndReason::Root));
 }
 
 #[test]
 fn a_goroutine_that_was_moved_or_has_continued_has_another_frame_pointer() {
-    let executed = by_goroutine(CfaRule::ExecutedGoroutine, 0, 0);
-    let executed_by_caller = by_goroutine(CfaRule::ExecutedGoroutine, 0, -8);
+    let (executed, suspended) = (executed(), suspended());
     let stored = by_goroutine(CfaRule::StoredGoroutine, 16, 0);
     let stored_by_caller = by_goroutine(CfaRule::StoredGoroutine, 16, -8);
     // A frame pointer outside of its stack.
     let stack = switched(&[]);
     assert_eq!(goroutine_call(executed, 34, &stack), Ok((0x1004, 9, 5)), "moved");
-    assert_eq!(goroutine_call(executed_by_caller, 34, &stack).unwrap().0, BY_ANOTHER_FRAME_POINTER);
+    assert_eq!(goroutine_call(suspended, 34, &stack), Ok((SAVED_INSTRUCTION_POINTER, 9, 4)), "moved");
     assert_eq!(goroutine_call(stored, 34, &stack).unwrap().0, BY_ANOTHER_FRAME_POINTER);
     assert_eq!(goroutine_call(stored_by_caller, 34, &stack), Err(StackEndReason::Root));
     // Another one of its stack.
-    let called_again = switched(&[(GOROUTINE + GoLayout::G_FRAME_POINTER, BASE + 8 * WORD)]);
-    for rule in [executed, executed_by_caller, stored] {
+    let called_again = switched(&[(G_FRAME_POINTER, BASE + 8 * WORD)]);
+    for rule in [executed, stored] {
         assert_eq!(goroutine_call(rule, 9, &called_again).unwrap().0, BY_FRAME_POINTER);
     }
     assert_eq!(goroutine_call(stored_by_caller, 9, &called_again), Err(StackEndReason::Root));
     let ended = switched(&[(GOROUTINE + GoLayout::G_STACK, 0), (GOROUTINE + GoLayout::G_STACK + WORD, 0)]);
     assert_eq!(goroutine_call(stored_by_caller, 9, &ended), Err(StackEndReason::Root));
-    assert_eq!(goroutine_call(executed, 9, &ended).unwrap().0, BY_FRAME_POINTER);
+    for rule in [executed, suspended] {
+        assert_eq!(goroutine_call(rule, 9, &ended).unwrap().0, BY_FRAME_POINTER);
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Tests a stripped Go program: its function table names its frames.
+//! Tests stripped Go programs: their function table names their frames, and has the sizes of these.
 
 use std::{collections::HashSet, fs, process::Command, time::Duration};
 
 use profiler::profile::{Sample, StackEnd, SymbolSource, Symbolization};
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, assert_share, run_beside_others, sample_pid, sample_settled, settle,
-    wait_for_samples, wait_until,
+    FoldedStack, FoldedStacks, Workload, assert_share, run_beside_others, sample_pid, sample_pid_often,
+    sample_settled, settle, wait_for_samples, wait_until,
 };
 
 const SAMPLES: u64 = 1_000;
@@ -103,4 +103,35 @@ fn stacks_of_goroutines_end_at_their_first_frame_also_from_the_stack_of_the_thre
     };
     let known = stacks.count(|stack| calls(stack).is_some());
     assert_share(stacks.count(|stack| calls(stack) == Some(true)), known, 99.0, 1.0);
+}
+
+/// Since Go 1.21, a thread has another frame pointer, or 0, while it makes the stack of a goroutine larger.
+#[test]
+fn functions_whose_stack_grows_have_their_callers() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("goroutines");
+    let profile = sample_settled(sample_pid_often(workload.pid()), SAMPLES);
+    let ledger = profile.first_ledger();
+    let stacks = FoldedStacks::from_profile(&profile);
+    let growing = stacks.clone().with("runtime.copystack");
+    assert!(growing.total() > SAMPLES / 10, "{stacks:#?}");
+    let is_below_worker = |stack: &FoldedStack| {
+        let [root, .., leaf] = &*stack.frames else { return false };
+        let calls = stack.frames.iter().filter(|frame| *frame == "main.deep").count();
+        let callers = ["main.deep", "runtime.morestack", "runtime.newstack", "runtime.copystack"];
+        root == "runtime.goexit"
+            && stack.has_chain(&["main.worker", "main.deep"])
+            && stack.has_chain(&callers)
+            && calls <= 201
+            && leaf != "main.deep"
+    };
+    assert_share(growing.count(is_below_worker), growing.total(), 99.7, 0.3);
+    let describing = stacks.clone().with("runtime.callers.func1");
+    let chain =
+        ["main.main", "main.describe", "runtime.callers", "runtime.systemstack", "runtime.callers.func1"];
+    let is_below_main = |stack: &FoldedStack| stack.has_chain(&chain);
+    assert!(describing.total() > SAMPLES / 100, "{stacks:#?}");
+    assert_share(describing.count(is_below_main), describing.total(), 99.7, 0.3);
+    let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or_default();
+    assert_share(whole, ledger.stacks.values().sum(), 99.7, 0.3);
 }

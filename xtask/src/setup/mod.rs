@@ -7,6 +7,7 @@
 mod apt;
 mod cargo_install;
 mod dotnet;
+mod go;
 mod native_aot;
 mod package;
 mod readers;
@@ -19,6 +20,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use self::{
     cargo_install::peers_folder,
     dotnet::{compiler as dotnet_compiler, make_executable, runtime as dotnet_runtime},
+    go::go,
     native_aot::library as native_aot_library,
 };
 
@@ -92,6 +94,7 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     cargo_install::subcommands(purposes)?;
     if purposes.contains(&Purpose::Workloads) {
         dotnet::install()?;
+        go::install()?;
         native_aot::install()?;
     }
     if purposes.contains(&Purpose::EndToEnd) {

@@ -58,32 +58,67 @@ fn rules(table: &UnwindTable, addresses: &[u64]) -> Vec<Rule> {
     addresses.iter().map(|address| table.find_rule(&pages, *address)).collect()
 }
 
+/// Where `morestack` saves the frame pointer in Go 1.19, and since Go 1.25.
+const SAVES: [[u8; 4]; 2] = [[0x48, 0x89, 0x6e, 0x68], [0x48, 0x89, 0x6f, 0x60]];
+const SWITCH_BY_RBX: [u8; 4] = [0x48, 0x8b, 0x63, 0x38];
+
+/// The rules of a function that switches stacks, at its start and further on, in a program with this code of `morestack`.
+fn rules_of_switch(name: &str, frame_sizes: &[(i32, u32)], code: &[u8]) -> [Rule; 2] {
+    let more_stack = GoTestFunction { name: MORE_STACK, ..SWITCH };
+    let function = GoTestFunction { name, frame_sizes, ..SWITCH };
+    let functions = if name == MORE_STACK { vec![SWITCH, function] } else { vec![function, more_stack] };
+    let bytes = [[0x90].repeat(32), code.to_vec(), [0x90].repeat(64)].concat();
+    let go = go_table(GoVersion::V18, CODE_ADDRESS, &functions);
+    let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, bytes);
+    let file = file.with(".gopclntab", SHT_PROGBITS, go).section_address(0x8000);
+    let elf = Elf::parse(Image::Memory(file.section_flags(3, object::elf::SHF_ALLOC).bytes())).unwrap();
+    let table = ElfSource::read(&elf, |_| None).and_then(|source| source.compile(&|| true)).unwrap();
+    let start = CODE_ADDRESS + if name == MORE_STACK { 32 } else { 0 };
+    rules(&table, &[start + 5, start + 20]).try_into().unwrap()
+}
+
 /// Until Go 1.20, they have no frame of their own, so that the frame pointer is that of their caller.
 #[test]
 fn functions_that_leave_the_stack_of_a_goroutine_return_to_it() {
-    let rule = |name, frame_sizes| {
-        let function = GoTestFunction { name, frame_sizes, ..SWITCH };
-        rules(&table_of(GoVersion::V18, &[function], Vec::new()), &[CODE_ADDRESS + 5])[0]
-    };
-    let without_frame = |name| {
-        let Rule { cfa, cfa_offset, return_address_offset, .. } = rule(name, &[(0, 32)]);
-        (cfa, cfa_offset, return_address_offset)
-    };
-    let executed = CfaRule::ExecutedGoroutine as u8;
-    let stored = CfaRule::StoredGoroutine as u8;
-    assert_eq!(without_frame("runtime.systemstack"), (executed, 0, 0));
-    assert_eq!(without_frame("runtime.morestack"), (executed, 0, -8));
-    assert_eq!(without_frame("runtime.mcall"), (stored, 0, -8));
-    assert_eq!(without_frame("runtime.asmcgocall"), (stored, 48, 0));
-    assert_eq!(rule("runtime.gogo", &[(0, 32)]), by_frame_pointer());
-    let pushes_goroutine = rule("runtime.mcall", &[(0, 20), (8, 8), (0, 4)]);
-    assert_eq!(pushes_goroutine, rule("runtime.mcall", &[(0, 32)]));
-    for with_frame in [&[(0, 1), (8, 30), (0, 1)][..], &[(0, 4), (8, 28)]] {
-        for name in ["runtime.systemstack", "runtime.morestack", "runtime.asmcgocall"] {
-            assert_eq!(rule(name, with_frame), by_frame_pointer(), "{name}");
+    let rule = |name, frame_sizes, code: &[u8]| rules_of_switch(name, frame_sizes, code)[1];
+    let (executed, stored) = (CfaRule::ExecutedGoroutine as u8, CfaRule::StoredGoroutine as u8);
+    let suspended = CfaRule::SuspendedGoroutine as u8;
+    for (save, layout) in SAVES.into_iter().zip([GoLayout::UNTIL_1_24, GoLayout::SINCE_1_25]) {
+        let code = [&save[..], &[0x90; 4], &SWITCH_BY_RBX].concat();
+        let without_frame = |name| {
+            let Rule { cfa, cfa_offset, return_address_offset, frame_pointer_offset, .. } =
+                rule(name, &[(0, 32)], &code);
+            assert_eq!(frame_pointer_offset, layout.g_frame_pointer);
+            (cfa, cfa_offset, return_address_offset)
+        };
+        assert_eq!(without_frame("runtime.systemstack"), (executed, layout.m_goroutine, 0));
+        assert_eq!(without_frame("runtime.morestack"), (suspended, layout.m_goroutine, -8));
+        assert_eq!(without_frame("runtime.mcall"), (stored, 0, -8));
+        assert_eq!(without_frame("runtime.asmcgocall"), (stored, 48, 0));
+        assert_eq!(rule("runtime.gogo", &[(0, 32)], &code), by_frame_pointer());
+        let pushes_goroutine = rule("runtime.mcall", &[(0, 20), (8, 8), (0, 4)], &code);
+        assert_eq!(pushes_goroutine, rule("runtime.mcall", &[(0, 32)], &code));
+        for with_frame in [&[(0, 1), (8, 30), (0, 1)][..], &[(0, 4), (8, 28)]] {
+            for name in ["runtime.systemstack", "runtime.asmcgocall"] {
+                assert_eq!(rule(name, with_frame, &code), by_frame_pointer(), "{name}");
+            }
+            // The goroutine can continue before what it calls has ended.
+            assert_eq!(rule("runtime.mcall", with_frame, &code).cfa, stored);
         }
-        // The goroutine can continue before what it calls has ended.
-        assert_eq!(rule("runtime.mcall", with_frame).cfa, stored);
+    }
+}
+
+#[test]
+fn more_stack_returns_to_its_caller_until_it_has_switched_the_stack() {
+    let more_stack = |code: &[u8]| rules_of_switch(MORE_STACK, &[(0, 32)], code);
+    let [save, _] = SAVES;
+    let [before, behind] = more_stack(&[&save[..], &[0x90; 8], &SWITCH_BY_RBX].concat());
+    assert_eq!((before, behind.cfa), (by_size(0), CfaRule::SuspendedGoroutine as u8));
+    // Of no known version: other offsets, another order of the structure, no switch.
+    let other_switch = [0x48, 0x8b, 0x63, 0x40];
+    for code in [[[0x48, 0x89, 0x6e, 0x70], SWITCH_BY_RBX], [save, other_switch], [save, [0x90; 4]]] {
+        let unsupported = rule_without_offsets(CfaRule::Unsupported);
+        assert_eq!(more_stack(&code.concat()), [unsupported; 2], "{code:x?}");
     }
 }
 
