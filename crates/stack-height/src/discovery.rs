@@ -17,7 +17,7 @@ use crate::{
     address_set::AddressSet,
     function::{FunctionFlow, Surroundings},
     knowledge::Knowledge,
-    padding::is_padding,
+    padding::padding_length,
     program::{Hints, Program},
 };
 
@@ -142,8 +142,9 @@ impl Sweep<'_> {
                     address += 1;
                     continue;
                 };
-                if is_padding(&instruction, knowledge.code.bytes(address)) {
-                    address = instruction.next_ip();
+                let padding = padding_length(&instruction, knowledge.code.bytes(address));
+                if let Some(length) = padding {
+                    address += length;
                 } else if address % FUNCTION_ALIGNMENT == 0 && is_plausible_start(knowledge, address) {
                     self.candidates.insert(address);
                     self.follow_candidates(knowledge)?;

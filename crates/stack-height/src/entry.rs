@@ -1,6 +1,6 @@
 //! Recognizes first instructions of functions.
 
-use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::knowledge::Knowledge;
 
@@ -67,9 +67,7 @@ pub(crate) fn looks_like_entry(knowledge: &mut Knowledge<'_>, start: u64) -> boo
             }
             written[register.number()] |= writes;
         }
-        has_saved |= instruction.mnemonic() == Mnemonic::Sub
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register() == Register::RSP;
+        has_saved |= allocates_stack(&instruction);
         let continues = matches!(
             instruction.flow_control(),
             FlowControl::Next
@@ -99,14 +97,31 @@ pub(crate) fn has_prologue(knowledge: &mut Knowledge<'_>, start: u64) -> bool {
     let mut address = start;
     for _ in 0..PROLOGUE_INSTRUCTIONS {
         let Some(instruction) = knowledge.code.decode(address) else { return false };
-        let writes_register = instruction.op0_kind() == OpKind::Register;
-        match instruction.mnemonic() {
-            Mnemonic::Push if writes_register => return true,
-            Mnemonic::Sub if writes_register && instruction.op0_register() == Register::RSP => return true,
-            _ if instruction.flow_control() != FlowControl::Next => return false,
-            _ => {}
+        let pushes_register =
+            instruction.mnemonic() == Mnemonic::Push && instruction.op0_kind() == OpKind::Register;
+        if pushes_register || allocates_stack(&instruction) {
+            return true;
+        }
+        if instruction.flow_control() != FlowControl::Next {
+            return false;
         }
         address = instruction.next_ip();
     }
     false
+}
+
+/// Whether an instruction allocates stack memory: `sub $n, %rsp` or, as Free Pascal has it, `lea -n(%rsp), %rsp`.
+fn allocates_stack(instruction: &Instruction) -> bool {
+    if instruction.op0_kind() != OpKind::Register || instruction.op0_register() != Register::RSP {
+        return false;
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Sub => true,
+        Mnemonic::Lea => {
+            instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64().cast_signed() < 0
+        }
+        _ => false,
+    }
 }

@@ -9,7 +9,7 @@ use crate::{
     function::{FunctionFlow, Surroundings},
     function_rows::FunctionRuns,
     knowledge::Knowledge,
-    padding::is_padding,
+    padding::padding_length,
     row::{Confidence, StackRow},
     run::{Run, rows_of},
     scan::frame_by_scan,
@@ -45,8 +45,8 @@ pub(crate) fn add_runs_of_gaps(
             address += 1;
             continue;
         };
-        if is_padding(&instruction, knowledge.code.bytes(address)) {
-            address = instruction.next_ip();
+        if let Some(length) = padding_length(&instruction, knowledge.code.bytes(address)) {
+            address += length;
             continue;
         }
         let found = runs_from(knowledge, &known, address, window)?;

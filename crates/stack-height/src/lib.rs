@@ -87,7 +87,7 @@ pub use error::Error;
 pub use never_returns::never_returns;
 pub use padding::behind_padding;
 pub use program::{Hints, MAX_CODE_ADDRESS, Program};
-pub use root::{PROGRAM_START_BYTES, program_start_at};
+pub use root::{MAX_PROGRAM_START_BYTES, ProgramStart};
 pub use row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow};
 pub use signal_return::signal_return_at;
 

@@ -2,31 +2,27 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
-/// Whether an instruction fills the space between functions.
-pub(crate) fn is_padding(instruction: &Instruction, bytes: Option<&[u8]>) -> bool {
+/// The length of the instruction if it fills the space between functions. Of zeros it is 1: no function begins with them, and their number
+/// can be odd. `bytes` are those of the instruction, and more.
+pub(crate) fn padding_length(instruction: &Instruction, bytes: Option<&[u8]>) -> Option<u64> {
+    if bytes.is_some_and(|bytes| bytes.starts_with(&[0])) {
+        return Some(1);
+    }
     let exchanges_nothing = instruction.mnemonic() == Mnemonic::Xchg
         && instruction.op0_kind() == OpKind::Register
         && instruction.op1_kind() == OpKind::Register
         && instruction.op0_register() == instruction.op1_register();
-    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-        || exchanges_nothing
-        || bytes.is_some_and(|bytes| bytes.starts_with(&[0, 0]))
+    let is_padding = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) || exchanges_nothing;
+    is_padding.then_some(instruction.len() as u64)
 }
 
 /// The offset of the first instruction of code that is not padding; `None` if all of it is.
 pub fn behind_padding(code: &[u8]) -> Option<usize> {
     let mut offset = 0;
-    while let Some(rest @ [first, ..]) = code.get(offset..) {
-        // No function begins with 0, and the number of such bytes can be odd.
-        if *first == 0 {
-            offset += 1;
-            continue;
-        }
+    while let Some(rest @ [_, ..]) = code.get(offset..) {
         let instruction = Decoder::new(64, rest, DecoderOptions::NONE).decode();
-        if instruction.is_invalid() || !is_padding(&instruction, None) {
-            return Some(offset);
-        }
-        offset += instruction.len();
+        let Some(length) = padding_length(&instruction, Some(rest)) else { return Some(offset) };
+        offset += length as usize;
     }
     None
 }

@@ -1,6 +1,8 @@
-//! Recognizes code that has no caller: the starts of programs and of threads in musl, which has no call frame information.
+//! Recognizes code that has no caller: the starts of programs, and of threads in musl, which has no call frame information.
 
 use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
 
 use crate::{
     Error,
@@ -14,23 +16,43 @@ use crate::{
 const THREAD_START: &[u8] =
     &[0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05];
 
-/// The entry point of a program (`arch/x86_64/crt_arch.h` of musl): `xor %rbp, %rbp; mov %rsp, %rdi; lea _DYNAMIC(%rip), %rsi;
-/// and $-16, %rsp; call _start_c`, as two sequences around the address that is loaded.
-const PROGRAM_START: [&[u8]; 2] =
-    [&[0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35], &[0x48, 0x83, 0xe4, 0xf0, 0xe8]];
+/// The most bytes of a start of a program that are read. musl's has 22, that of Free Pascal 72.
+pub const MAX_PROGRAM_START_BYTES: u64 = 128;
 
-/// The bytes of an address in an instruction.
-const DISPLACEMENT_BYTES: usize = 4;
+/// The start of a program, from its entry point to the first call: the kernel or the dynamic loader jumps there, and the stack has the
+/// arguments (System V ABI AMD64, 3.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramStart {
+    /// Its length.
+    pub bytes: u64,
+    /// Whether it clears the frame pointer without having saved it, as the ABI recommends: no function does that.
+    pub clears_frame_pointer: bool,
+}
 
-/// The length of musl's start of a program, from the entry point on, as far as its instructions.
-pub const PROGRAM_START_BYTES: u64 =
-    (PROGRAM_START[0].len() + PROGRAM_START[1].len() + 2 * DISPLACEMENT_BYTES) as u64;
-
-/// Whether code begins with musl's start of a program, which has no caller.
-pub fn program_start_at(code: &[u8]) -> bool {
-    let [before, after] = PROGRAM_START;
-    code.starts_with(before)
-        && code.get(before.len() + DISPLACEMENT_BYTES..).is_some_and(|rest| rest.starts_with(after))
+impl ProgramStart {
+    /// Decodes the code at an entry point; `None` if it calls nothing, or branches before.
+    pub fn decode(code: &[u8]) -> Option<Self> {
+        let (mut bytes, mut clears_frame_pointer, mut saves_frame_pointer) = (0, false, false);
+        for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
+            let is_of_frame_pointer = instruction.op0_kind() == OpKind::Register
+                && instruction.op0_register().full_register() == Register::RBP;
+            saves_frame_pointer |= is_of_frame_pointer && instruction.mnemonic() == Mnemonic::Push;
+            clears_frame_pointer |= is_of_frame_pointer
+                && !saves_frame_pointer
+                && instruction.mnemonic() == Mnemonic::Xor
+                && instruction.op1_kind() == OpKind::Register
+                && instruction.op1_register() == instruction.op0_register();
+            bytes += instruction.len() as u64;
+            match instruction.flow_control() {
+                FlowControl::Next => {}
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    return Some(Self { bytes, clears_frame_pointer });
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
 }
 
 /// The runs of all starts of threads in a window.
@@ -50,15 +72,34 @@ pub(crate) fn thread_start_runs(
 mod tests {
     use super::*;
 
+    fn start(code: &[u8]) -> Option<(u64, bool)> {
+        ProgramStart::decode(code).map(|start| (start.bytes, start.clears_frame_pointer))
+    }
+
     #[test]
-    fn only_an_entry_point_that_aligns_the_stack_and_calls_is_a_start_of_a_program() {
-        let start = [
+    fn a_program_starts_with_code_up_to_the_first_call() {
+        // musl: xor %rbp, %rbp; mov %rsp, %rdi; lea _DYNAMIC(%rip), %rsi; and $-16, %rsp; call
+        let musl = [
             0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35, 1, 2, 3, 4, 0x48, 0x83, 0xe4, 0xf0, 0xe8,
             5, 6, 7, 8,
         ];
-        assert!(program_start_at(&start) && start.len() as u64 == PROGRAM_START_BYTES);
-        assert!(!program_start_at(&start[..17]) && !program_start_at(&start[3..]) && !program_start_at(&[]));
-        let jumps = start.map(|byte| if byte == 0xe8 { 0xe9 } else { byte });
-        assert!(!program_start_at(&jumps));
+        assert_eq!(start(&[&musl[..], &[0xf4]].concat()), Some((22, true)));
+        // xor %ebp, %ebp; call *%rax
+        assert_eq!(start(&[0x31, 0xed, 0xff, 0xd0]), Some((4, true)));
+        // pop %rdi; call *%rax
+        assert_eq!(start(&[0x5f, 0xff, 0xd0]), Some((3, false)));
+        // push %rbp; xor %ebp, %ebp; call *%rax
+        assert_eq!(start(&[0x55, 0x31, 0xed, 0xff, 0xd0]), Some((5, false)), "a function");
+        // xor %eax, %ebp; call *%rax
+        assert_eq!(start(&[0x31, 0xc5, 0xff, 0xd0]), Some((4, false)));
+    }
+
+    #[test]
+    fn code_that_calls_nothing_is_no_start_of_a_program() {
+        // xor %ebp, %ebp, and: jmp *%rax; je; ret; ud2; a part of an instruction; nothing.
+        let rests: [&[u8]; 6] = [&[0xff, 0xe0], &[0x74, 0], &[0xc3], &[0x0f, 0x0b], &[0xe8, 0], &[]];
+        for rest in rests {
+            assert_eq!(start(&[&[0x31, 0xed][..], rest].concat()), None, "{rest:x?}");
+        }
     }
 }

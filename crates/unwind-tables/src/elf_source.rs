@@ -8,7 +8,7 @@ use std::{
 use profiler_binary_reader::ParseError;
 use profiler_common::unwind::{CfaRule, Rule};
 use profiler_elf_symbols::{Elf, Machine, Sections};
-use profiler_stack_height::{PROGRAM_START_BYTES, program_start_at};
+use profiler_stack_height::{MAX_PROGRAM_START_BYTES, ProgramStart};
 
 use crate::{
     architecture::Architecture,
@@ -127,17 +127,20 @@ impl Hash for ElfSource {
     }
 }
 
-/// The entry point of a program with musl, which has no call frame information, and its rule.
+/// The start of a program whose entry point has no call frame information, and its rule. The entry point of a library can be that of a
+/// function: linkers have used the first one of its code.
 fn program_start(elf: &Elf) -> Option<(Range<u64>, Rule)> {
     if elf.machine() != Machine::X86_64 {
         return None;
     }
     let (offset, rest) = elf.layout().rest_from(elf.entry())?;
-    let bytes = PROGRAM_START_BYTES.min(rest);
-    let code = elf.image().read(offset.0, bytes, PROGRAM_START_BYTES).ok()?;
+    let bytes = MAX_PROGRAM_START_BYTES.min(rest);
+    let code = elf.image().read(offset.0, bytes, MAX_PROGRAM_START_BYTES).ok()?;
+    let program_start = ProgramStart::decode(&code)?;
+    let is_program = !elf.is_position_independent() || program_start.clears_frame_pointer;
     let start = elf.entry().0;
-    program_start_at(&code)
-        .then(|| (start..start.saturating_add(PROGRAM_START_BYTES), rule_without_offsets(CfaRule::Root)))
+    let range = start..start.saturating_add(program_start.bytes);
+    is_program.then(|| (range, rule_without_offsets(CfaRule::Root)))
 }
 
 /// Reads `.eh_frame`, then `.debug_frame`: a compiler writes the second one alone with `-fno-asynchronous-unwind-tables`, and
@@ -382,6 +385,26 @@ mod tests {
         let instructions = read_source(image).code.instructions.unwrap();
         let text = total_bytes(instructions.readable_text());
         assert!((512..=512 + length).contains(&text), "{text} bytes of code in a file of {length}");
+    }
+
+    /// The first function of a library's code has been its entry point.
+    #[test]
+    fn the_start_of_a_program_is_a_root() {
+        const EXEC: u16 = 2;
+        const DYN: u16 = 3;
+        // xor %ebp, %ebp; call *%rax; hlt, and pop %rdi; nop; call *%rax; hlt
+        let (clears, other) = ([0x31, 0xed, 0xff, 0xd0, 0xf4], [0x5f, 0x90, 0xff, 0xd0, 0xf4]);
+        let has_root = |code: [u8; 5], kind: u16| {
+            let file = TestFile::with_code().code_at(".text", CODE_ADDRESS, code.to_vec());
+            let mut bytes = file.bytes();
+            // e_type and e_entry.
+            bytes[0x10..0x12].copy_from_slice(&kind.to_le_bytes());
+            bytes[0x18..0x20].copy_from_slice(&CODE_ADDRESS.to_le_bytes());
+            rules(&read_source(bytes), [0, 3, 4]).map(|rule| rule.cfa == CfaRule::Root as u8)
+        };
+        let (root, none) = ([true, true, false], [false; 3]);
+        let programs = [(clears, EXEC), (clears, DYN), (other, EXEC), (other, DYN)];
+        assert_eq!(programs.map(|(code, kind)| has_root(code, kind)), [root, root, root, none]);
     }
 
     /// `main` does not return, is not aligned, and only an entry point with call frame information has its address.

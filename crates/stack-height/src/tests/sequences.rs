@@ -337,6 +337,35 @@ fn a_landing_pad_is_not_taken_for_a_function() {
     assert_eq!(TestProgram::new(&code).frame(16), None);
 }
 
+/// Nothing calls it directly, and it has no `ret`: a main loop.
+#[test]
+fn a_function_that_loops_for_ever_is_known_by_its_prologue() {
+    let call = [0xff, 0x15, 0, 0x70, 0, 0];
+    let again = [0xeb, 0xf8];
+    let prologues: [(&[u8], i32); 4] = [
+        (&[0x53], 16),                                             // push %rbx
+        (&[0x48, 0x83, 0xec, 0x18], 32),                           // sub $24, %rsp
+        (&[0x48, 0x8d, 0x64, 0x24, 0xf8], 16),                     // lea -8(%rsp), %rsp
+        (&[0x48, 0x8d, 0xa4, 0x24, 8, 0xff, 0xff, 0xff], 8 + 248), // lea -248(%rsp), %rsp
+    ];
+    let frame_behind = |prologue: &[u8]| {
+        let code = [&[0xc3][..], &[0; 15], prologue, &call, &again].concat();
+        let rows = TestProgram::new(&code).rows();
+        let row = row_at(&rows, CODE + 16 + prologue.len() as u64)?;
+        row.frame.map(|frame| (frame.cfa, row.confidence))
+    };
+    for (prologue, bytes) in prologues {
+        let expected = Some((StackPointer(bytes), Confidence::ReturnMustFollowCall));
+        assert_eq!(frame_behind(prologue), expected, "{prologue:x?}");
+    }
+    // lea 8(%rsp), %rsp; lea -8(%rsp, %rax), %rsp; add $8, %rsp
+    let others: [&[u8]; 3] =
+        [&[0x48, 0x8d, 0x64, 0x24, 8], &[0x48, 0x8d, 0x64, 0x04, 0xf8], &[0x48, 0x83, 0xc4, 8]];
+    for other in others {
+        assert_eq!(frame_behind(other), None, "{other:x?}");
+    }
+}
+
 #[test]
 fn a_gap_has_rows_of_low_confidence() {
     // ret; int3; <unaligned:> pop %rbx; ret
