@@ -181,7 +181,8 @@ impl Modules {
     ) -> Result<(ModuleKey, FileOffset), Reason> {
         let module = self.modules.get_mut(&key).ok_or(Reason::FileMissing)?;
         let read = || module.code.bundle(&module.budget).map(|bundle| bundle.map(Arc::new));
-        let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::MalformedFile)?;
+        // Runtimes that save their memory append it to their file: Lisp, Smalltalk.
+        let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::NoJitMap)?;
         let assembly = bundle.assembly_at(file_offset).ok_or(Reason::MalformedFile)?;
         let offset = FileOffset(file_offset.0 - assembly.start);
         if let Some(known) = self.bundled.get(&(key, assembly.start)) {

@@ -48,12 +48,14 @@ pub(crate) fn open_error_reason(error: OpenError) -> Reason {
         _ => Reason::FileMissing,
     }
 }
-/// Whether code of a file that cannot be used for this reason can be JIT code: compilers map memory files, files in shared memory
-/// and unlinked files.
+
+/// Whether code of a file that cannot be used for this reason can be JIT code: compilers map memory files, files in shared memory,
+/// unlinked files, and memory that was saved behind the segments of a program.
 pub(crate) fn may_be_jit(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::NotElf
+            | Reason::NoJitMap
             | Reason::MalformedFile
             | Reason::FileMissing
             | Reason::FileNotReadable
