@@ -379,7 +379,9 @@ impl Modules {
         path: &Arc<str>,
         root: Option<Arc<RootDirectory>>,
     ) -> Result<ModuleKey, Reason> {
-        let owner = MappingOwner { pid: (!process.has_ended()).then_some(process.pid), root: process.root() };
+        // The entries of a capture stay.
+        let has_entries = !process.has_ended() || !self.proc.is_live();
+        let owner = MappingOwner { pid: has_entries.then_some(process.pid), root: process.root() };
         let MappedFile { file, version } =
             self.files.open(owner, mapping).map_err(reasons::open_error_reason)?;
         if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 use profiler_elf_symbols::test_file::{TestFile, function};
-use profiler_processes::{ProcessFilter, ProcessTable};
+use profiler_processes::{ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid};
 
 use super::*;
 
@@ -92,6 +92,20 @@ fn containers_share_a_file_that_has_its_own_names() {
     fixture.start(8, &["lib.so"]);
     assert_eq!([7, 8].map(|pid| fixture.name(pid, 0)), [Ok("own".to_owned()), Ok("own".to_owned())]);
     assert_eq!(fixture.module(7, 0), fixture.module(8, 0));
+}
+
+#[test]
+fn a_capture_has_the_files_of_a_process_that_has_ended() {
+    let mut fixture = Fixture::new();
+    fixture.write("lib.so", &with_symbols("own"));
+    fixture.start(7, &["lib.so"]);
+    let key = fixture.processes.prefetch(7);
+    let kind = SidebandEventKind::Exit;
+    fixture.processes.apply(SidebandEvent { time_ns: 1, pid: 7, tid: Tid(7), kind });
+    let process = fixture.processes.get(key).unwrap();
+    assert!(process.has_ended());
+    let mapping = process.mappings().next().unwrap();
+    assert!(fixture.modules.module_of(process, mapping).is_ok());
 }
 
 #[test]
