@@ -273,9 +273,6 @@ impl Builder {
             return Err(invalid("a capture has no runtime events"));
         }
         settings.events.check_counted()?;
-        if !settings.events.counted.is_empty() && settings.capture.is_some() {
-            return Err(invalid("a capture has CPU samples alone"));
-        }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }

@@ -189,13 +189,12 @@ pub(super) struct SamplingArguments {
         value_name = "HZ",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "49",
-        conflicts_with = "capture"
+        default_missing_value = "49"
     )]
     wall: Option<u64>,
     /// Record each wait of the target's threads, from the switch off a CPU to the switch onto one; with -F, CPU samples are
     /// taken as well. Needs a kernel with BTF
-    #[arg(long, conflicts_with = "capture")]
+    #[arg(long)]
     off_cpu: bool,
     /// Count shorter waits, and record them not: 100us, 20ms, 0
     #[arg(long, value_name = "TIME", value_parser = parse_duration_or_zero, default_value = "1ms", requires = "off_cpu")]
@@ -205,7 +204,7 @@ pub(super) struct SamplingArguments {
     wakers: bool,
     /// Show where threads wait for block and file I/O: each wait in the state disk, with its length; with -F, CPU samples are
     /// taken as well. Needs a kernel with BTF
-    #[arg(long, conflicts_with_all = ["capture", "off_cpu"])]
+    #[arg(long, conflicts_with = "off_cpu")]
     io: bool,
     /// Record what .NET runtimes report, beside the samples: default (gc, threadpool, exceptions, contention), alloc, jit,
     /// loader, counters, http (http-server, http-client); separated by commas
@@ -219,16 +218,16 @@ pub(super) struct SamplingArguments {
     /// context-switches, cpu-migrations; hardware: cycles, instructions, cache-misses, branch-misses, rNNN; a tracepoint:
     /// sched:sched_switch, syscalls:sys_enter_read; a probe: uprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME; the time of system
     /// calls: syscall-time. Can be repeated
-    #[arg(short = 'e', value_name = "EVENT", conflicts_with = "capture")]
+    #[arg(short = 'e', value_name = "EVENT")]
     counted_events: Vec<CountedEvent>,
     /// Show where new memory is touched: -e page-faults
-    #[arg(long, conflicts_with = "capture")]
+    #[arg(long)]
     faults: bool,
     /// Show where system calls come from, by their names, and how long they take: -e raw_syscalls:sys_enter -e syscall-time
-    #[arg(long, conflicts_with = "capture")]
+    #[arg(long)]
     syscalls: bool,
     /// Show where memory is allocated, in bytes: the sum of arg1 of -e uprobe:libc:malloc
-    #[arg(long, conflicts_with = "capture")]
+    #[arg(long)]
     alloc: bool,
     /// Sample every Nth occurrence of the events of -e [default: 1; 1000003 for hardware events]
     #[arg(short = 'c', value_name = "N", requires = "counted_events")]

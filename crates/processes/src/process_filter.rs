@@ -8,9 +8,11 @@ use crate::{SidebandEvent, SidebandEventKind, Tid};
 const MAX_TARGETS: usize = 64 * 1024;
 
 /// Selects the processes that can be sampled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ProcessFilter {
     /// All processes.
+    #[default]
     All,
     /// Processes by id, with or without their children.
     Only {

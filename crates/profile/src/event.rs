@@ -114,6 +114,7 @@ impl Event {
 /// What a thread did when it was sampled.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum ThreadState {
     /// It ran on a CPU.
     OnCpu,

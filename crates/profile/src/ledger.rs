@@ -7,6 +7,7 @@ use crate::{EventId, EventSessionCause, FoundBy, Reason, StackEnd, SymbolSource,
 /// Why a tick that hit the target, or a wait, has no sample.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Loss {
     /// The BPF ring buffer was full.
     RingBufferFull,

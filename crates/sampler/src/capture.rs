@@ -3,6 +3,10 @@
 //! A capture is a directory. `events.jsonl` holds one JSON value a line: first [`Capture`], then the batches in
 //! the order in which they were read. `proc/` has the structure of `/proc` and contains the files that were read.
 
+mod metadata;
+mod named_event;
+mod version_1;
+
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
@@ -13,18 +17,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_profile::{EventLedger, Loss};
+use profiler_common::system_call::SystemCallAbi;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Operation, Result};
+pub use self::metadata::{Capture, RecordedCounts};
+pub(crate) use self::named_event::NamedEvent;
+use self::version_1::CaptureOfTicks;
 use crate::{
     batch::Batch,
-    counts::{KernelCounts, TimerCounts, add_loss},
+    error::{Error, ErrorKind, Operation, Result},
 };
 
-/// The version of the format that is written. Newer versions are refused.
-pub const VERSION: u32 = 1;
+/// The version of the format that is written. Newer versions are refused. Version 1 has samples of CPUs alone.
+pub const VERSION: u32 = 2;
 
 /// The most bytes that are read of a capture's events.
 const MAX_EVENTS_BYTES: u64 = 4 << 30;
@@ -38,87 +44,15 @@ const PROC: &str = "proc";
 /// No access for other users: a capture has files and memory of the target.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// The metadata of a capture: its first line.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capture {
-    /// [`VERSION`] of its writer.
-    pub version: u32,
-    /// The target in words.
-    pub target: String,
-    /// The frequency of the timers of CPUs, hertz.
-    pub frequency_hz: u64,
-    /// The number of CPUs that were sampled.
-    pub cpus: u32,
-    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    pub started_ns: u64,
-    /// The end of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    pub ended_ns: u64,
-    /// Nanoseconds since 1970-01-01 UTC.
-    pub started_unix_ns: u64,
-    /// The counters at the end.
-    pub counts: RecordedCounts,
-    /// Processes whose mappings were read before sampling began; all sideband events are later.
-    #[serde(default)]
-    pub expected: Vec<u32>,
-}
-
-/// The counters of a capture, which has ticks of CPUs alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedCounts {
-    target_ticks: u64,
-    lost_ring_buffer: u64,
-    lost_thread_id: u64,
-    lost_children: u64,
-    run_time_ns: u64,
-    #[serde(default)]
-    skipped_ticks: u64,
-    #[serde(default)]
-    cut_stacks: u64,
-    #[serde(default)]
-    timer: TimerCounts,
-}
-
-impl RecordedCounts {
-    /// The counters of a session whose ticks have this index.
-    pub fn new(counts: &KernelCounts, ticks_index: Option<u16>) -> Self {
-        let ticks = ticks_index.and_then(|index| counts.events.get(usize::from(index)));
-        let ticks = ticks.cloned().unwrap_or_default();
-        let lost = |loss| ticks.lost.get(&loss).copied().unwrap_or_default();
-        Self {
-            target_ticks: ticks.due,
-            lost_ring_buffer: lost(Loss::RingBufferFull),
-            lost_thread_id: lost(Loss::NoThreadId),
-            lost_children: counts.lost_children,
-            run_time_ns: counts.run_time_ns,
-            skipped_ticks: ticks.skipped_ticks,
-            cut_stacks: ticks.cut_stacks,
-            timer: counts.timer,
-        }
-    }
-
-    /// The counters of a session that replays the capture.
-    pub fn counts(&self) -> KernelCounts {
-        let mut ticks = EventLedger {
-            due: self.target_ticks,
-            skipped_ticks: self.skipped_ticks,
-            cut_stacks: self.cut_stacks,
-            ..EventLedger::default()
-        };
-        add_loss(&mut ticks, Loss::RingBufferFull, self.lost_ring_buffer);
-        add_loss(&mut ticks, Loss::NoThreadId, self.lost_thread_id);
-        let Self { lost_children, run_time_ns, timer, .. } = *self;
-        KernelCounts { lost_children, run_time_ns, timer, events: vec![ticks] }
-    }
-
-    /// Samples that did not fit into the ring buffer.
-    pub fn lost_ring_buffer(&self) -> u64 {
-        self.lost_ring_buffer
-    }
-}
-
 /// The directory with the copies of files of `/proc`.
 pub fn proc_directory(capture: &Path) -> PathBuf {
     capture.join(PROC)
+}
+
+/// The version of a capture, whatever else its first line has.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
 }
 
 /// Writes batches to a temporary file, and at the end the metadata followed by the batches. Dropping it before removes the
@@ -214,6 +148,19 @@ impl Drop for Recorder {
     }
 }
 
+/// The tables of system calls as a capture names them.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SystemCallAbi")]
+pub(crate) enum RecordedAbi {
+    X64,
+    I386,
+}
+
+/// Whether a value is that of a record without it.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Creates a file that only its owner can read.
 fn create_file(directory: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -248,19 +195,27 @@ pub(crate) fn parse(mut text: impl BufRead) -> Result<(Capture, Vec<Batch>)> {
     if !next_line(&mut text, &mut line)? {
         return Err(Error::new(ErrorKind::InvalidData, "the capture is empty"));
     }
-    let capture: Capture = from_json(&line)?;
-    if capture.version > VERSION {
-        let message = format!(
-            "the capture has version {}, this program reads up to version {VERSION}",
-            capture.version
-        );
-        return Err(Error::new(ErrorKind::InvalidData, message));
-    }
+    let capture = parse_metadata(&line)?;
     let mut batches = Vec::new();
     while next_line(&mut text, &mut line)? {
         batches.push(from_json(&line)?);
     }
     Ok((capture, batches))
+}
+
+fn parse_metadata(line: &[u8]) -> Result<Capture> {
+    let Version { version } = from_json(line)?;
+    let capture: Capture = match version {
+        ..2 => from_json::<CaptureOfTicks>(line)?.into(),
+        VERSION => from_json(line)?,
+        _ => {
+            let message =
+                format!("the capture has version {version}, this program reads up to version {VERSION}");
+            return Err(Error::new(ErrorKind::InvalidData, message));
+        }
+    };
+    capture.events.check_counted()?;
+    Ok(capture)
 }
 
 fn next_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool> {
@@ -288,11 +243,15 @@ fn failed(path: &Path, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use profiler_processes::Tid;
+    use profiler_processes::{ProcessFilter, Tid};
+    use profiler_profile::{EventLedger, Loss, ThreadState};
 
     use super::*;
     use crate::{
-        sample::{Comm, Origin, RawSample},
+        counted_event::CountedEvent,
+        counts::{KernelCounts, TimerCounts},
+        ebpf::events::{EventSettings, MAX_COUNTED_EVENTS},
+        sample::{CalledSystemCall, Comm, Origin, RawSample, RawWaker},
         stack::RawStack,
     };
 
@@ -303,21 +262,51 @@ mod tests {
                 addresses: vec![1, 2],
                 ..RawStack::default()
             }],
-            samples: vec![RawSample {
-                time_ns: 5,
-                cpu: 0,
-                pid: 1,
-                tid: Tid(2),
-                comm: Comm::default(),
-                kernel_stack: None,
-                user_stack: std::num::NonZeroU64::new(9),
-                value: 1,
-                origin: Origin::default(),
-                waker: None,
-                system_call: None,
-            }],
+            samples: vec![sample()],
             ..Batch::default()
         }
+    }
+
+    fn sample() -> RawSample {
+        RawSample {
+            time_ns: 5,
+            cpu: 0,
+            pid: 1,
+            tid: Tid(2),
+            comm: Comm::default(),
+            kernel_stack: None,
+            user_stack: std::num::NonZeroU64::new(9),
+            value: 1,
+            origin: Origin::default(),
+            waker: None,
+            system_call: None,
+        }
+    }
+
+    /// A sample of each state, with and without what some events have in addition.
+    fn samples_of_all_kinds() -> Vec<RawSample> {
+        let wait = |state| {
+            let origin = Origin { event: 1, state: Some(state), is_duration: true };
+            RawSample { origin, value: 7_000_000, ..sample() }
+        };
+        let waker = RawWaker {
+            pid: 3,
+            tid: Tid(4),
+            comm: Comm::default(),
+            kernel_stack: std::num::NonZeroU64::new(9),
+            user_stack: None,
+        };
+        let call = |abi| {
+            let origin = Origin { event: 2, ..Origin::default() };
+            RawSample { system_call: Some(CalledSystemCall { number: 39, abi }), origin, ..sample() }
+        };
+        let states = ThreadState::ALL.iter().map(|state| wait(*state));
+        let others = [
+            RawSample { waker: Some(Box::new(waker)), ..wait(ThreadState::Blocked) },
+            call(SystemCallAbi::X64),
+            call(SystemCallAbi::I386),
+        ];
+        states.chain(others).collect()
     }
 
     #[test]
@@ -326,11 +315,12 @@ mod tests {
         let directory = folder.path().join("capture");
         let mut recorder = Recorder::create(&directory).unwrap();
         recorder.create_proc_directory().unwrap();
-        recorder.record(&batch()).unwrap();
+        let batch = Batch { samples: samples_of_all_kinds(), ..batch() };
+        recorder.record(&batch).unwrap();
         recorder.record(&Batch::default()).unwrap();
         let capture = Capture { version: VERSION, target: "pid 1".to_owned(), ..Capture::default() };
         recorder.finish(&capture).unwrap();
-        assert_eq!(read(&directory).unwrap(), (capture, vec![batch()]));
+        assert_eq!(read(&directory).unwrap(), (capture, vec![batch]));
         assert!(!directory.join(PARTIAL_EVENTS).exists());
     }
 
@@ -362,6 +352,35 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_of_version_1_has_ticks_alone() {
+        let line = r#"{"version":1,"target":"pid 7","frequency_hz":99,"cpus":2,"started_ns":1,"ended_ns":90,
+            "started_unix_ns":5,"counts":{"target_ticks":3,"lost_ring_buffer":1,"lost_thread_id":0,"lost_children":4,
+            "run_time_ns":6,"timer":{"due":8,"delivered":7,"is_throttled":false,"cpu_online":0}},"expected":[7]}"#;
+        let (capture, _) = parse(line.replace('\n', "").as_bytes()).unwrap();
+        let ticks =
+            EventLedger { due: 3, lost: [(Loss::RingBufferFull, 1)].into(), ..EventLedger::default() };
+        let timer = TimerCounts { due: 8, delivered: 7, ..TimerCounts::default() };
+        let counts = KernelCounts { lost_children: 4, run_time_ns: 6, timer, events: vec![ticks] };
+        assert_eq!(KernelCounts::from(&capture.counts), counts);
+        assert_eq!(capture.events, EventSettings { frequency_hz: 99, ..EventSettings::default() });
+        assert!(capture.has_user_stacks && capture.filter == ProcessFilter::All);
+        assert_eq!(capture.expected, [7]);
+    }
+
+    #[test]
+    fn more_events_than_a_session_can_count_are_refused() {
+        let name = |number| format!("subsystem:event_{number}").parse::<CountedEvent>().unwrap();
+        let parse_with = |events: usize| {
+            let counted = (0..events).map(name).collect();
+            let events = EventSettings { counted, ..EventSettings::default() };
+            let capture = Capture { version: VERSION, events, ..Capture::default() };
+            parse(serde_json::to_string(&capture).unwrap().as_bytes())
+        };
+        assert!(parse_with(MAX_COUNTED_EVENTS).is_ok());
+        assert!(parse_with(MAX_COUNTED_EVENTS + 1).unwrap_err().to_string().contains("at most"));
+    }
+
+    #[test]
     fn a_newer_version_is_refused_and_named() {
         let line = serde_json::to_string(&Capture { version: 99, ..Capture::default() }).unwrap();
         let error = parse(line.as_bytes()).unwrap_err();
@@ -372,7 +391,7 @@ mod tests {
     fn truncated_and_malformed_captures_are_errors() {
         let whole = format!(
             "{}\n{}\n",
-            serde_json::to_string(&Capture::default()).unwrap(),
+            serde_json::to_string(&Capture { version: VERSION, ..Capture::default() }).unwrap(),
             serde_json::to_string(&batch()).unwrap()
         );
         let mut complete_batches = 0;

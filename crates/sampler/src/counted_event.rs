@@ -41,6 +41,11 @@ const SYSTEM_CALL_EXIT: &str = "sys_exit";
 /// # Ok::<(), profiler_sampler::UnknownEvent>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "capture",
+    serde(into = "crate::capture::NamedEvent", try_from = "crate::capture::NamedEvent")
+)]
 pub struct CountedEvent {
     name: String,
     source: EventSource,

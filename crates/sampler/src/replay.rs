@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, path::Path, time::Duration};
 
+use profiler_profile::Loss;
+
 use crate::{
     batch::Batch,
     capture::{Capture, read},
@@ -14,6 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ReplaySource {
     capture: Capture,
+    counts: KernelCounts,
     batches: VecDeque<Batch>,
 }
 
@@ -21,7 +24,7 @@ impl ReplaySource {
     /// Reads the events of a capture directory.
     pub fn open(directory: &Path) -> Result<Self> {
         let (capture, batches) = read(directory)?;
-        Ok(Self { capture, batches: batches.into() })
+        Ok(Self { counts: (&capture.counts).into(), capture, batches: batches.into() })
     }
 
     /// The metadata of the capture.
@@ -52,10 +55,11 @@ impl SampleSource for ReplaySource {
     }
 
     fn lost(&self) -> Result<u64> {
-        Ok(self.capture.counts.lost_ring_buffer())
+        let lost = self.counts.events.iter().filter_map(|event| event.lost.get(&Loss::RingBufferFull));
+        Ok(lost.fold(0, |sum, lost| sum.saturating_add(*lost)))
     }
 
     fn counts(&mut self) -> Result<KernelCounts> {
-        Ok(self.capture.counts.counts())
+        Ok(self.counts.clone())
     }
 }

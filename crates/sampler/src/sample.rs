@@ -27,30 +27,33 @@ pub struct RawSample {
     /// The stack in user space.
     pub user_stack: RawStackId,
     /// What was measured.
-    #[cfg_attr(feature = "capture", serde(skip))]
+    #[cfg_attr(feature = "capture", serde(default, skip_serializing_if = "crate::capture::is_default"))]
     pub origin: Origin,
     /// In the unit of the origin.
     #[cfg_attr(feature = "capture", serde(rename = "weight", default = "own_tick"))]
     pub value: u64,
     /// The task that ended the wait, for a wait that is sampled with it.
-    #[cfg_attr(feature = "capture", serde(skip))]
+    #[cfg_attr(feature = "capture", serde(default, skip_serializing_if = "Option::is_none"))]
     pub waker: Option<Box<RawWaker>>,
     /// The system call, for an event that samples system calls.
-    #[cfg_attr(feature = "capture", serde(skip))]
+    #[cfg_attr(feature = "capture", serde(default, skip_serializing_if = "Option::is_none"))]
     pub system_call: Option<CalledSystemCall>,
 }
 
 /// The system call whose entry or exit is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub struct CalledSystemCall {
     /// Its number in the table.
     pub number: i64,
     /// The table that has the number.
+    #[cfg_attr(feature = "capture", serde(with = "crate::capture::RecordedAbi"))]
     pub abi: SystemCallAbi,
 }
 
 /// The task that ended a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub struct RawWaker {
     /// 0 is the idle task.
     pub pid: u32,
@@ -66,13 +69,16 @@ pub struct RawWaker {
 
 /// What a sample measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Origin {
     /// The index of its event in the plan. Ticks of CPUs are the first one where there are any.
     pub event: u16,
     /// The state of the thread, for an event that has states.
+    #[cfg_attr(feature = "capture", serde(skip_serializing_if = "Option::is_none"))]
     pub state: Option<ThreadState>,
     /// Whether the value is a length of time, nanoseconds, at whose end the sample was taken. Else it is a number of occurrences
     /// or ticks: its own, and those that were skipped before it.
+    #[cfg_attr(feature = "capture", serde(skip_serializing_if = "crate::capture::is_default"))]
     pub is_duration: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profiler_processes::ProcFs;
+use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_sampler::{Batch, EventPlan};
 
 use super::{Session, interval::Interval};
@@ -25,13 +25,15 @@ impl SessionRecorder {
         false
     }
 
+    pub(super) fn note_session(&mut self, _: &ProcessFilter, _: Option<u32>, _: &EventPlan) {}
+
     pub(super) fn note_prefetched(&mut self, _: &[u32]) {}
 
     pub(super) fn record(&mut self, _: &Batch) -> Result<()> {
         Ok(())
     }
 
-    pub(super) fn describe(&mut self, _: &Interval, _: &EventPlan, _: u64) {}
+    pub(super) fn note_end(&mut self, _: &Interval, _: u64) {}
 
     pub(super) fn finish(&mut self) -> Result<()> {
         Ok(())

@@ -237,7 +237,7 @@ impl Pipeline {
             self.received.add_undecodable(ticks, batch.undecodable);
         }
         if let Some(filter) = &mut self.pre_exec_filter {
-            filter.apply(&mut batch);
+            filter.find_exec(&batch);
         }
         for event in std::mem::take(&mut batch.events) {
             // A capture holds no events of processes that are not sampled.
@@ -247,6 +247,9 @@ impl Pipeline {
             self.processes.apply(event);
         }
         self.recorder.record(&batch)?;
+        if let Some(filter) = &mut self.pre_exec_filter {
+            filter.remove_samples(&mut batch);
+        }
         self.losses.add(&batch);
         if batch.may_lack_events {
             self.processes.lose_events();
@@ -293,7 +296,8 @@ impl Pipeline {
             }
             self.jit_poll.end(now_ns, begin.elapsed());
         }
-        if self.events.waits().is_some() {
+        // A capture has nothing of these readings.
+        if self.events.waits().is_some() && !self.proc().has_capture() {
             self.read_lock_owners(now_ns);
             self.read_polls(now_ns);
         }
@@ -344,7 +348,7 @@ impl Pipeline {
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         if interval.is_last {
             self.unwinding = None;
-            self.recorder.describe(&interval, &self.events, self.session_started_ns);
+            self.recorder.note_end(&interval, self.session_started_ns);
         }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);

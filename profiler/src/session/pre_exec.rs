@@ -25,14 +25,18 @@ impl PreExecFilter {
         &self.removed
     }
 
-    /// Removes the samples before the exec from a batch.
-    pub(super) fn apply(&mut self, batch: &mut Batch) {
+    /// Looks for the first exec in the events of a batch.
+    pub(super) fn find_exec(&mut self, batch: &Batch) {
         if self.exec_ns.is_none() {
             self.exec_ns = batch.events.iter().find(|event| self.is_exec(event)).map(|event| event.time_ns);
         }
         if self.exec_ns.is_none() && batch.lost_events > 0 {
             self.exec_ns = Some(0);
         }
+    }
+
+    /// Removes the samples before the exec from a batch in which it was looked for.
+    pub(super) fn remove_samples(&mut self, batch: &mut Batch) {
         let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
         let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time_ns < exec_ns;
         for sample in batch.samples.extract_if(.., is_before) {
@@ -79,7 +83,8 @@ mod tests {
     }
 
     fn remaining(filter: &mut PreExecFilter, mut batch: Batch) -> Vec<(u32, u64)> {
-        filter.apply(&mut batch);
+        filter.find_exec(&batch);
+        filter.remove_samples(&mut batch);
         batch.samples.iter().map(|sample| (sample.pid, sample.time_ns)).collect()
     }
 

@@ -100,12 +100,14 @@ impl<'a> Found<'a> {
 impl Loaded<'_> {
     /// Reads what is there of the target, and starts sampling and the command.
     fn run(self) -> Result<Session> {
-        let Self { settings, sandbox, proc, recorder, target, plan, mut source, shared } = self;
+        let Self { settings, sandbox, proc, mut recorder, target, plan, mut source, shared } = self;
         let FoundTarget { process_filter, watch, initial_pids, description, command, .. } = target;
         let polling_interval = PollingInterval::new(&process_filter);
         let directories = debug_file_directories(&settings.names)?;
         let servers = directories.servers.clone();
         let follows_forks = plan.follows_forks();
+        let command_pid = command.as_ref().map(GatedCommand::pid);
+        recorder.note_session(&process_filter, command_pid, &plan.events);
         let mut pipeline = Pipeline::new(PipelineParts {
             symbolizer: new_symbolizer(settings, Arc::clone(&proc), Arc::clone(&directories)),
             proc,
@@ -114,7 +116,7 @@ impl Loaded<'_> {
             has_user_stacks: settings.stacks.user,
             forget_stack: Some(Box::new(source.forget_sent_stack()?)),
             memory_shortage: shared.memory_shortage.clone(),
-            command_pid: command.as_ref().map(GatedCommand::pid),
+            command_pid,
             recorder,
         });
         pipeline.prefetch(&initial_pids);

@@ -181,7 +181,6 @@ fn other_events_replace_cpu_samples_unless_a_frequency_is_given() {
             "{line}"
         );
     }
-    assert!(parse("-p 1 --wall --capture /tmp/x").is_err());
 }
 
 #[test]
@@ -199,9 +198,7 @@ fn waits_of_at_least_a_millisecond_are_recorded_unless_another_length_is_given()
             "{line}"
         );
     }
-    for line in
-        ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --capture /tmp/x", "-p 1 --off-cpu --io"]
-    {
+    for line in ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --io"] {
         assert!(parse(line).is_err(), "{line}");
     }
 }

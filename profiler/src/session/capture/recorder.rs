@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use profiler_processes::ProcFs;
+use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_sampler::{
     Batch, EventPlan,
-    capture::{Capture, RecordedCounts, Recorder, VERSION},
+    capture::{Capture, Recorder, VERSION},
 };
 
 use crate::{error::Result, session::interval::Interval, settings::Settings};
@@ -14,17 +14,18 @@ use crate::{error::Result, session::interval::Interval, settings::Settings};
 #[derive(Debug, Default)]
 pub(in crate::session) struct SessionRecorder {
     recorder: Option<Recorder>,
-    /// The processes whose mappings were read before sampling began.
-    prefetched_pids: Vec<u32>,
-    /// The first line of the capture, from the end of the last interval on.
-    metadata: Option<Capture>,
+    /// The first line of the capture, which is complete at the end of the last interval.
+    metadata: Capture,
+    has_ended: bool,
 }
 
 impl SessionRecorder {
     /// Creates the directory of the capture that the settings request.
     pub(in crate::session) fn create(settings: &Settings) -> Result<Self> {
         let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
-        Ok(Self { recorder, ..Self::default() })
+        let metadata =
+            Capture { version: VERSION, has_user_stacks: settings.stacks.user, ..Capture::default() };
+        Ok(Self { recorder, metadata, has_ended: false })
     }
 
     /// The files of the running processes. What is read of them is copied to the capture.
@@ -41,9 +42,21 @@ impl SessionRecorder {
         self.recorder.is_some()
     }
 
+    /// Notes what is sampled. `command_pid` is the process of a command.
+    pub(in crate::session) fn note_session(
+        &mut self,
+        filter: &ProcessFilter,
+        command_pid: Option<u32>,
+        events: &EventPlan,
+    ) {
+        self.metadata.filter = filter.clone();
+        self.metadata.command_pid = command_pid;
+        self.metadata.events = events.settings();
+    }
+
     /// Notes processes whose mappings are read before sampling begins.
     pub(in crate::session) fn note_prefetched(&mut self, pids: &[u32]) {
-        self.prefetched_pids.extend(pids);
+        self.metadata.expected.extend(pids);
     }
 
     /// Adds a batch.
@@ -51,25 +64,22 @@ impl SessionRecorder {
         self.recorder.as_mut().map_or(Ok(()), |recorder| Ok(recorder.record(batch)?))
     }
 
-    /// Describes the session, which started at `started_ns` and ends with `interval`.
-    pub(in crate::session) fn describe(&mut self, interval: &Interval, events: &EventPlan, started_ns: u64) {
-        self.metadata = Some(Capture {
-            version: VERSION,
-            target: interval.header.target.clone(),
-            frequency_hz: events.timer_hz,
-            cpus: interval.header.cpus,
-            started_ns,
-            ended_ns: interval.ended_ns,
-            started_unix_ns: interval.header.started_unix_ns,
-            counts: RecordedCounts::new(&interval.counts, events.ticks_index()),
-            expected: self.prefetched_pids.clone(),
-        });
+    /// Notes the last interval of the session, which started at `started_ns`.
+    pub(in crate::session) fn note_end(&mut self, interval: &Interval, started_ns: u64) {
+        self.has_ended = true;
+        let metadata = &mut self.metadata;
+        metadata.target.clone_from(&interval.header.target);
+        metadata.cpus = interval.header.cpus;
+        metadata.started_ns = started_ns;
+        metadata.ended_ns = interval.ended_ns;
+        metadata.started_unix_ns = interval.header.started_unix_ns;
+        metadata.counts = (&interval.counts).into();
     }
 
-    /// Completes the capture of a session that was described.
+    /// Completes the capture of a session that has ended.
     pub(in crate::session) fn finish(&mut self) -> Result<()> {
-        match (self.recorder.take(), &self.metadata) {
-            (Some(recorder), Some(metadata)) => Ok(recorder.finish(metadata)?),
+        match self.recorder.take() {
+            Some(recorder) if self.has_ended => Ok(recorder.finish(&self.metadata)?),
             _ => Ok(()),
         }
     }

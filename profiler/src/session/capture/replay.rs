@@ -12,7 +12,7 @@ use profiler_profile::Header;
 use profiler_profile::Profile;
 #[cfg(fuzzing)]
 use profiler_sampler::SampleSource as _;
-use profiler_sampler::{EventPlan, ReplaySource, capture::proc_directory};
+use profiler_sampler::{ReplaySource, capture::proc_directory};
 use profiler_symbolize::symbol_server::SymbolServers;
 
 #[cfg(fuzzing)]
@@ -82,10 +82,13 @@ impl Replay {
         };
         let directories = debug_file_directories(&settings.names)?;
         let servers = directories.servers.clone();
-        let events = EventPlan::cpu_samples(recorded.frequency_hz);
         let symbolizer = new_symbolizer(settings, Arc::clone(&proc), directories);
-        let parts = PipelineParts::new(proc, ProcessFilter::All, symbolizer, events);
-        let mut pipeline = Pipeline::new(PipelineParts { has_user_stacks: settings.stacks.user, ..parts });
+        let parts = PipelineParts::new(proc, recorded.filter.clone(), symbolizer, recorded.event_plan());
+        let mut pipeline = Pipeline::new(PipelineParts {
+            has_user_stacks: recorded.has_user_stacks,
+            command_pid: recorded.command_pid,
+            ..parts
+        });
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
     }

@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 use super::{
     super::{programs::ProgramLoader, records, sampling_program::SamplingProgram},
     kind::{ArrivedSamples, EventKind, LoadedEvent},
+    settings::EventSettings,
 };
 use crate::{
     batch::Batch,
@@ -33,6 +34,14 @@ impl CpuTicks {
 }
 
 impl EventKind for CpuTicks {
+    /// The ticks of a session without CPU samples follow from its other settings.
+    fn add_to(&self, settings: &mut EventSettings, timer_hz: u64) {
+        if *self == Self::CPU_CLOCK {
+            settings.cpu_samples = true;
+            settings.frequency_hz = timer_hz;
+        }
+    }
+
     fn events(&self, timer_hz: u64) -> Vec<Event> {
         vec![Event::at_frequency(self.name, timer_hz)]
     }

@@ -10,12 +10,17 @@ use super::{
         counters::Counters,
         programs::{EventContext, ProgramLoader},
     },
+    settings::EventSettings,
     wall_share::WallShare,
 };
 use crate::{batch::Batch, counts::KernelCounts, error::Result, sys::perf::PerfEvent};
 
 /// A kind of event in a plan.
 pub(crate) trait EventKind: fmt::Debug + Send + Sync {
+    /// Adds the settings that request it: [`EventSettings::plan`] makes it of them. `timer_hz` is the frequency of the timers of
+    /// CPUs.
+    fn add_to(&self, settings: &mut EventSettings, timer_hz: u64);
+
     /// Its events in a profile. `timer_hz` is the frequency of the timers of CPUs.
     fn events(&self, timer_hz: u64) -> Vec<Event>;
 

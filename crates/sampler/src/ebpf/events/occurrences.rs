@@ -19,6 +19,7 @@ use super::{
         records,
     },
     kind::{ArrivedSamples, EventKind, LoadedEvent},
+    settings::EventSettings,
 };
 use crate::{
     batch::Batch,
@@ -37,6 +38,10 @@ pub(super) struct Occurrences {
 }
 
 impl EventKind for Occurrences {
+    fn add_to(&self, settings: &mut EventSettings, _timer_hz: u64) {
+        settings.counted.extend(self.events.iter().map(|planned| planned.event.clone()));
+    }
+
     fn events(&self, _timer_hz: u64) -> Vec<Event> {
         let event = |PlannedEvent { event, .. }: &PlannedEvent| {
             let period = event.period().get();

@@ -19,6 +19,7 @@ use super::{
         programs::{EventContext, ProgramLoader},
     },
     kind::{ArrivedSamples, EventKind, LoadedEvent, Waits},
+    settings::EventSettings,
 };
 use crate::{
     batch::Batch,
@@ -29,6 +30,7 @@ use crate::{
 
 /// Which waits are recorded, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub struct OffCpu {
     /// The least length of a wait.
     pub min_block: Duration,
@@ -51,6 +53,10 @@ fn copies_per_cpu(context: &EventContext<'_>) -> u32 {
 }
 
 impl EventKind for OffCpu {
+    fn add_to(&self, settings: &mut EventSettings, _timer_hz: u64) {
+        settings.off_cpu = Some(*self);
+    }
+
     fn events(&self, _timer_hz: u64) -> Vec<Event> {
         let name = if self.only_disk { Event::IO } else { Event::OFF_CPU };
         vec![Event { name: name.to_owned(), sampling: Sampling::Durations { min_ns: self.min_ns() } }]

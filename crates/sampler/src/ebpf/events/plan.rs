@@ -7,6 +7,7 @@ use profiler_profile::{Event, EventLedger};
 use super::{
     cpu_ticks::CpuTicks,
     kind::{ArrivedSamples, EventKind, Waits},
+    settings::EventSettings,
     wall_share::WallShare,
 };
 
@@ -26,6 +27,13 @@ impl EventPlan {
     /// CPU samples at a frequency, hertz.
     pub fn cpu_samples(timer_hz: u64) -> Self {
         Self { timer_hz, kinds: vec![Arc::new(CpuTicks::CPU_CLOCK)] }
+    }
+
+    /// The settings that request these kinds, and no other: a kernel may lack some that were requested.
+    pub fn settings(&self) -> EventSettings {
+        let mut settings = EventSettings { cpu_samples: false, ..EventSettings::default() };
+        self.kinds.iter().for_each(|kind| kind.add_to(&mut settings, self.timer_hz));
+        settings
     }
 
     /// The events of a profile. An event that two kinds sample is there twice.

@@ -22,7 +22,8 @@ pub const MAX_COUNTED_EVENTS: usize = profiler_common::event::MAX_EVENTS;
 const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
 /// The events of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct EventSettings {
     /// Whether CPUs are sampled at each tick of their timers.
     pub cpu_samples: bool,

@@ -15,6 +15,7 @@ use super::{
     },
     cpu_ticks::CpuTicks,
     kind::{ArrivedSamples, EventKind, LoadedEvent, Waits},
+    settings::EventSettings,
     wall_share::WallShare,
 };
 use crate::{
@@ -36,6 +37,10 @@ impl Wall {
 }
 
 impl EventKind for Wall {
+    fn add_to(&self, settings: &mut EventSettings, _timer_hz: u64) {
+        settings.wall_hz = Some(self.frequency_hz);
+    }
+
     fn events(&self, _timer_hz: u64) -> Vec<Event> {
         vec![Event::at_frequency(Event::WALL, self.frequency_hz)]
     }
