@@ -7,7 +7,7 @@ use std::{
 
 use profiler::{
     Builder, CountedEvent, Profile, Profiler, Target,
-    profile::{Cost, Sample},
+    profile::{Cost, Sample, Sampling, ThreadState},
 };
 use profiler_tests::{
     FoldedStacks, Workload, assert_matches_file, file, profiler, run_beside_others, run_command,
@@ -40,6 +40,71 @@ fn the_ledger_of_a_replay_adds_up() {
         let profile = replay.run().unwrap();
         assert!(profile.ledger().adds_up() && profile.total_value() > 0, "{:?}", profile.ledger());
     }
+}
+
+/// The profile of a capture of `captures/known-work.c`.
+fn known_work(capture: &str) -> Profile {
+    let builder = Profiler::builder().replay(file("captures").join(capture));
+    let profile = builder.build().unwrap().start().unwrap().run().unwrap();
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    assert_eq!((profile.events().len(), profile.first_ledger().lost_total()), (1, 0));
+    profile
+}
+
+/// The values of the samples of a function in a state, in the order of their times.
+fn values_of(profile: &Profile, function: &str, state: Option<ThreadState>) -> Vec<u64> {
+    let has_function = |sample: &&Sample| {
+        let frames = &profile.stack(sample.stack).frames;
+        let names: Vec<_> = frames.iter().map(|id| profile.string(profile.frame(*id).name)).collect();
+        names.iter().any(|name| *name == function) && names.ends_with(&["work", "main", "_start"])
+    };
+    let samples = profile.samples().iter().filter(|sample| sample.state == state);
+    let mut samples: Vec<_> = samples.filter(has_function).collect();
+    samples.sort_by_key(|sample| sample.time_ns);
+    samples.iter().map(|sample| sample.value).collect()
+}
+
+#[test]
+fn a_capture_of_waits_has_each_wait_of_its_program_with_its_length() {
+    const MIN_NS: u64 = 10_000_000;
+    let profile = known_work("off-cpu");
+    assert_eq!(profile.first_event().sampling, Sampling::Durations { min_ns: MIN_NS });
+    for (function, expected_ns) in [("wait_long", 40_000_000), ("wait_short", 20_000_000)] {
+        let waits = values_of(&profile, function, Some(ThreadState::Blocked));
+        // A timer is not early, and some 50 us late (`PR_SET_TIMERSLACK`).
+        let is_expected = |wait: &u64| (expected_ns..expected_ns + 1_000_000).contains(wait);
+        assert!(waits.len() == 5 && waits.iter().all(is_expected), "{function}: {waits:?}");
+    }
+    assert!(values_of(&profile, "compute", Some(ThreadState::Blocked)).is_empty());
+}
+
+#[test]
+fn a_wall_capture_has_the_time_of_each_function_of_its_program() {
+    const HZ: u64 = 99;
+    let profile = known_work("wall");
+    assert_eq!(profile.first_event().sampling, Sampling::Frequency(HZ));
+    let blocked = Some(ThreadState::Blocked);
+    let times = [
+        ("wait_long", blocked, 200),
+        ("wait_short", blocked, 100),
+        ("compute", Some(ThreadState::OnCpu), 150),
+    ];
+    for (function, state, milliseconds) in times {
+        let ticks: u64 = values_of(&profile, function, state).iter().sum();
+        // A tick at each end can be on either side of it.
+        assert!(ticks.abs_diff(milliseconds * HZ / 1_000) <= 2, "{function}: {ticks}");
+    }
+    assert_eq!(values_of(&profile, "compute", blocked), Vec::<u64>::new());
+}
+
+#[test]
+fn a_capture_of_a_counted_event_has_each_occurrence_of_its_program() {
+    let profile = known_work("system-calls");
+    assert_eq!(profile.first_event().sampling, Sampling::Occurrences { period: 1 });
+    assert_eq!(values_of(&profile, "ask_often", None), [1; 30]);
+    assert_eq!(values_of(&profile, "ask_seldom", None), [1; 12]);
+    assert_eq!(values_of(&profile, "[getppid]", None).len(), profile.samples().len());
+    assert_eq!(profile.first_ledger().due, 30 + 12);
 }
 
 #[test]
