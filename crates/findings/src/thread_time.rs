@@ -147,6 +147,12 @@ impl ThreadTime {
         most.map(|(stack, _)| of_stack(stack).into_iter().filter(stays).collect()).unwrap_or_default()
     }
 
+    /// Whether one of its stacks has a method of the application.
+    pub(crate) fn has_methods(&self, samples: &ThreadGroup<'_>) -> bool {
+        let profile = samples.profile;
+        self.stacks.keys().any(|stack| application_methods(profile, profile.stack(*stack)).next().is_some())
+    }
+
     fn on_cpu_ns(&self) -> u64 {
         sum::of(self.stacks_on_cpu.values().copied())
     }

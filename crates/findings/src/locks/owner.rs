@@ -12,9 +12,14 @@ use super::{known_owners, managed::ManagedOwner};
 use crate::{
     WaitCause,
     frames::declaring_type,
+    pattern::matches_any,
+    rules::SERVICE_THREADS,
     thread_group::ThreadGroup,
     thread_time::{Activity, Period, ThreadTime},
 };
+
+/// What a thread is in that has no functions of the application with names: they are inlined, or their module has no symbols.
+const CODE_WITHOUT_NAMES: &str = "code without names";
 
 /// How the methods of a thread are related to those in which other threads wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +106,7 @@ fn describe<'a>(
     let (activity, percent) = time.activity_or_idle(samples, period)?;
     let stayed = time.methods(samples);
     let (_, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
-    let innermost = *stayed.first()?;
+    let innermost = stayed.first().copied().unwrap_or(CODE_WITHOUT_NAMES);
     let types: BTreeSet<_> = methods.iter().filter_map(|method| declaring_type(method)).collect();
     let is_of_type = |method: &&str| declaring_type(method).is_some_and(|found| types.contains(found));
     let outermost_first = || stayed.iter().rev().copied();
@@ -126,7 +131,8 @@ fn find<'a>(
         .filter(|(activity, _)| *activity != Activity::Waits(WaitCause::Lock))?;
     let stayed = time.methods(samples);
     let (is_main, comm) = samples.is_main_thread_and_name(of_thread.first()?.0);
-    let innermost = *stayed.first()?;
+    let is_unnamed = !time.has_methods(samples) && !matches_any(SERVICE_THREADS, comm);
+    let innermost = stayed.first().copied().or_else(|| is_unnamed.then_some(CODE_WITHOUT_NAMES))?;
     let managed = managed(samples, tid, period);
     let owner = Owner { tid, comm, managed, method: innermost, innermost, activity, percent };
     let outermost_first = || stayed.iter().rev();

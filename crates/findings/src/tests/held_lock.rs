@@ -252,3 +252,42 @@ fn the_methods_of_an_owner_are_those_of_its_stacks_on_a_cpu() {
         "{finding}"
     );
 }
+
+/// The function of a closure can be inlined into that of a library, and a module can have no symbols.
+#[test]
+fn a_thread_without_names_can_be_the_owner_of_a_lock() {
+    let append = "start_thread@libc.so.6;append;pthread_mutex_lock@libc.so.6";
+    let sleep = "clock_nanosleep@libc.so.6;hrtimer_nanosleep_[k]";
+    for (folded, state, activity) in [
+        (
+            format!("start_thread@libc.so.6;std::thread::functions::sleep;{sleep}"),
+            ThreadState::Blocked,
+            "sleeps",
+        ),
+        (format!("start_thread@libc.so.6;[shop+0x10]@shop;{sleep}"), ThreadState::Blocked, "sleeps"),
+        ("start_thread@libc.so.6;[shop+0x10]@shop".to_owned(), ThreadState::OnCpu, "100 % on a CPU"),
+    ] {
+        let mut threads = Threads::wall();
+        threads.add(1, ThreadState::Blocked, "_start;main;pthread_join@libc.so.6");
+        threads.add(4, ThreadState::Blocked, append).add(1, state, &folded);
+        let finding = only(threads);
+        assert_eq!(finding.kind, FindingKind::HeldLock, "{finding}");
+        let end = format!(
+            "; they wait for each other, or for a thread that can be in code without names ({activity}), thread 12 (worker)"
+        );
+        assert!(finding.evidence.ends_with(&end), "{finding}");
+    }
+}
+
+/// Service threads of a runtime and idle threads own no lock.
+#[test]
+fn threads_of_a_runtime_do_not_hide_a_deadlock() {
+    let append = "start_thread@libc.so.6;append;pthread_mutex_lock@libc.so.6";
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Blocked, append);
+    threads.add(1, ThreadState::Blocked, "start_thread@libc.so.6;[shop+0x10]@shop;epoll_wait@libc.so.6");
+    let of_runtime =
+        (0, 100, Some(ThreadState::OnCpu), "start_thread@libc.so.6;[libcoreclr.so+0x10]@libcoreclr.so");
+    threads.add_thread(".NET SigHandler", &[of_runtime]);
+    assert_eq!(threads.kinds(), [FindingKind::Deadlock]);
+}

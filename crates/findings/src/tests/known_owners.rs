@@ -68,6 +68,21 @@ fn a_known_owner_is_named_without_a_relation_to_the_methods_that_wait() {
 }
 
 #[test]
+fn a_known_owner_without_names_is_no_deadlock() {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, "main;pthread_join@libc.so.6");
+    threads.add(4, ThreadState::Blocked, READ);
+    threads.add(1, ThreadState::Blocked, "start_thread@libc.so.6;[shop+0x10]@shop;clock_nanosleep@libc.so.6");
+    read(&mut threads, &EACH_SECOND, 0x1000, BUSY, 4);
+    let finding = only(threads);
+    assert_eq!(finding.kind, FindingKind::HeldLock);
+    assert!(
+        finding.evidence.ends_with("; the owner is in code without names (sleeps), thread 12 (worker)"),
+        "{finding}"
+    );
+}
+
+#[test]
 fn threads_that_own_the_locks_of_each_other_are_a_deadlock_beside_a_thread_that_computes() {
     let mut threads = threads();
     read(&mut threads, &EACH_SECOND, 0x1000, WAITING, 3);
