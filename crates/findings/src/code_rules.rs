@@ -40,6 +40,17 @@ pub(crate) const PLUMBING: &[&str] = &[
     "ap_get_brigade",
     "ap_rgetline*",
     "apr_*",
+    // Pools of connections of Java and Python.
+    "*com.zaxxer.hikari.*",
+    "Lcom/zaxxer/hikari/*",
+    "*org.apache.commons.pool2.*",
+    "*org.apache.http.pool.*",
+    "py::*/threading.py",
+    "py::*/queue.py",
+    "py::*/sqlalchemy/*",
+    "py::*/redis/connection.py",
+    "py::*/urllib3/*",
+    "py::*/psycopg_pool/*",
     // Locks of Rust, as demanglers write them.
     "parking_lot::*",
     "<parking_lot::*",
@@ -76,6 +87,24 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
 /// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that
 /// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`.
 pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &["_start", "start_thread", "start", "clone*", "__*"];
+
+/// Functions of Go's standard library.
+pub(crate) const GO_LIBRARY: &[&str] = &[
+    "runtime.*",
+    "runtime/*",
+    "internal/*",
+    "syscall.*",
+    "os.*",
+    "os/exec.*",
+    "io.*",
+    "bufio.*",
+    "sync.*",
+    "time.*",
+    "net.*",
+    "net/*",
+    "crypto/*",
+    "database/sql.*",
+];
 
 /// Functions of Rust's standard library, which every program contains, as demanglers write them.
 pub(crate) const RUST_LIBRARY: &[&str] = &[

@@ -4,7 +4,7 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, SourceLocation, Stack
 
 use crate::{
     code_rules::{
-        FRAMEWORKS, JAVA_FRAMEWORKS, LIBC_MODULES, PLUMBING, RUNTIME_FUNCTIONS, RUNTIME_MODULES,
+        FRAMEWORKS, GO_LIBRARY, JAVA_FRAMEWORKS, LIBC_MODULES, PLUMBING, RUNTIME_FUNCTIONS, RUNTIME_MODULES,
         RUST_LIBRARY, STUBS,
     },
     pattern::matches_any,
@@ -83,11 +83,12 @@ fn without_type<'a>(method: &'a str, frame: &Frame) -> &'a str {
     }
 }
 
-/// Whether native code is that of a runtime, of libc or of the standard library of Rust.
+/// Whether native code is that of a runtime, of libc or of the standard library of Rust or Go.
 pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
         && (is_libc(profile, frame)
             || matches_any(RUST_LIBRARY, profile.string(frame.name))
+            || matches_any(GO_LIBRARY, profile.string(frame.name))
             || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
 }
 

@@ -1,7 +1,7 @@
 //! The functions of the kernel and of libc in which threads wait: data alone. Patterns are those of `pattern.rs`.
 
 use self::{
-    Leaf::{Descriptors, Process, Semaphore, Signal, Time, TimedSignal},
+    Leaf::{Descriptors, Process, Selection, Semaphore, Signal, Time, TimedSignal},
     Strength::{Default, Final, Yields},
 };
 use crate::WaitCause::{
@@ -24,6 +24,8 @@ pub(crate) enum Leaf {
     Own,
     /// Readiness of one or many descriptors.
     Descriptors,
+    /// As `Descriptors`, by `select`.
+    Selection,
     /// A signal of another thread.
     Signal,
     /// As `Signal`, with a limit of time.
@@ -34,6 +36,13 @@ pub(crate) enum Leaf {
     Time,
     /// Output or the end of another process or thread.
     Process,
+}
+
+impl Leaf {
+    /// Whether it ends when descriptors are ready.
+    pub(crate) fn is_of_descriptors(self) -> bool {
+        matches!(self, Self::Descriptors | Self::Selection)
+    }
 }
 
 /// How a primitive gives the cause.
@@ -103,6 +112,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "sigtimedwait",
             "sigsuspend",
             "inotify_read",
+            "signalfd_read*",
         ],
     },
     Primitive {
@@ -176,6 +186,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "__clock_nanosleep*",
             "usleep",
             "sleep",
+            "timerfd_read*",
         ],
     },
     // A thread that spins, in the run queue by its own choice.
@@ -204,24 +215,24 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
         cause: Other,
         strength: Default,
         leaf: Descriptors,
-        functions: &[
-            "do_sys_poll",
-            "do_select",
-            "core_sys_select",
-            "poll",
-            "__poll",
-            "ppoll",
-            "select",
-            "__select",
-            "pselect*",
-            "__pselect*",
-        ],
+        functions: &["do_sys_poll", "poll", "__poll", "ppoll"],
+    },
+    Primitive {
+        cause: Other,
+        strength: Default,
+        leaf: Selection,
+        functions: &["do_select", "core_sys_select", "select", "__select", "pselect*", "__pselect*"],
     },
     Primitive {
         cause: ConditionVariable,
         strength: Default,
         leaf: TimedSignal,
-        functions: &["pthread_cond_timedwait*", "__pthread_cond_timedwait*", "___pthread_cond_timedwait*"],
+        functions: &[
+            "pthread_cond_timedwait*",
+            "__pthread_cond_timedwait*",
+            "___pthread_cond_timedwait*",
+            "uv_cond_timedwait",
+        ],
     },
     Primitive {
         cause: ConditionVariable,
@@ -233,6 +244,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "___pthread_cond_*wait*",
             "*std::sys::sync::condvar::*Condvar*::wait*",
             "*parking_lot::condvar::Condvar*::wait*",
+            "uv_cond_wait",
             "eventfd_read",
         ],
     },
@@ -240,7 +252,16 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
         cause: ConditionVariable,
         strength: Default,
         leaf: Semaphore,
-        functions: &["sem_*wait*", "__new_sem_*wait*"],
+        functions: &[
+            "sem_*wait*",
+            "__new_sem_*wait*",
+            "uv_sem_wait",
+            "*std::__atomic_semaphore*_M_acquire*",
+            "semop",
+            "semtimedop",
+            "__semtimedop",
+            "__do_semtimedop",
+        ],
     },
     Primitive {
         cause: ChildProcess,
@@ -262,12 +283,22 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
         leaf: Leaf::Own,
         functions: &["pthread_barrier_wait", "__pthread_barrier_wait", "___pthread_barrier_wait"],
     },
-    // A terminal, a thread that ends.
+    // A terminal, a message of a queue of the kernel, a thread that ends.
     Primitive {
         cause: Other,
         strength: Default,
         leaf: Process,
-        functions: &["n_tty_read", "pthread_join", "__pthread_clockjoin_ex", "__pthread_timedjoin_ex"],
+        functions: &[
+            "n_tty_read",
+            "do_msgrcv",
+            "msgrcv",
+            "do_mq_timedreceive",
+            "mq_receive",
+            "mq_timedreceive",
+            "pthread_join",
+            "__pthread_clockjoin_ex",
+            "__pthread_timedjoin_ex",
+        ],
     },
 ];
 

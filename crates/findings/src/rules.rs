@@ -9,7 +9,8 @@ use crate::{
         self, Barrier, ChildProcess, ConditionVariable, Connection, FullQueue, GcSuspension, Idle, Lock,
         NameResolution, Other, Semaphore, Sleep, SocketIo, SyncOverAsync,
     },
-    primitives::Leaf::{self, Descriptors, Process, Signal, TimedSignal},
+    code_rules::GO_LIBRARY,
+    primitives::Leaf::{self, Descriptors, Process, Selection, Signal, TimedSignal},
 };
 
 /// A rule over the frames of a runtime or a library.
@@ -42,12 +43,12 @@ const fn event_loop(frames: &'static [&'static str], inner: &'static [&'static s
 
 /// A library that waits until a socket is ready.
 const fn socket(frames: &'static [&'static str]) -> Rule {
-    Rule { leaves: &[Descriptors], ..rule(SocketIo, frames) }
+    Rule { leaves: &[Descriptors, Selection], ..rule(SocketIo, frames) }
 }
 
 /// A function of libc that asks a name server.
 const fn names(frames: &'static [&'static str]) -> Rule {
-    Rule { leaves: &[Descriptors], ..rule(NameResolution, frames) }
+    Rule { leaves: &[Descriptors, Selection], ..rule(NameResolution, frames) }
 }
 
 /// Functions of Rust's runtimes and of its standard library between a loop and the system call.
@@ -66,14 +67,27 @@ const RUST_RUNTIME: &[&str] = &[
 
 /// A function that starts a command and waits for its end.
 const fn command(frames: &'static [&'static str]) -> Rule {
-    Rule { leaves: &[Process, Descriptors], inner: Some(RUST_RUNTIME), ..rule(ChildProcess, frames) }
+    Rule {
+        leaves: &[Process, Descriptors, Selection],
+        inner: Some(RUST_RUNTIME),
+        ..rule(ChildProcess, frames)
+    }
 }
+
+/// A command of Go: src/os/exec/exec.go.
+const GO_COMMAND: Rule = Rule { inner: Some(GO_LIBRARY), ..command(&["os/exec.(*Cmd).*"]) };
 
 /// The global interpreter lock of Python: Python/ceval_gil.h.
 const GIL: Rule = rule(Lock, &["take_gil"]);
 
 /// As [`GIL`], in an interpreter without symbols: nothing else in it waits by `pthread_cond_timedwait`.
 const STRIPPED_GIL: Rule = Rule { leaves: &[TimedSignal], inner: Some(&[]), ..rule(Lock, &["[*python3*"]) };
+
+/// `select.select` in an interpreter without symbols, from the version on in which `time.sleep` does not use it as well: a list of
+/// descriptors. Sockets with a time limit wait in `poll`.
+const fn stripped_select(frames: &'static [&'static str]) -> Rule {
+    Rule { leaves: &[Selection], inner: Some(&[]), ..rule(Idle, frames) }
+}
 
 /// A shell without symbols: jobs.c of dash.
 const STRIPPED_SHELL: Rule = Rule { leaves: &[Process], inner: Some(&[]), ..rule(Idle, &["[dash*"]) };
@@ -281,8 +295,15 @@ pub(crate) const RULES: &[Rule] = &[
     rule(SocketIo, &["*sun.nio.ch.NioSocketImpl.*"]),
     rule(SocketIo, &["*java.net.SocketInputStream.*"]),
     rule(Barrier, &["*java.util.concurrent.CyclicBarrier.dowait*"]),
+    // Pools of connections.
+    rule(Connection, &["*com.zaxxer.hikari.util.ConcurrentBag.borrow*"]),
+    rule(Connection, &["Lcom/zaxxer/hikari/util/ConcurrentBag;::borrow*"]),
+    rule(Connection, &["*org.apache.commons.pool2.impl.LinkedBlockingDeque.*"]),
+    rule(Connection, &["*org.apache.http.pool.AbstractConnPool.getPoolEntryBlocking*"]),
     rule(Idle, &["*java.util.concurrent.*Blocking*.take*"]),
+    rule(Idle, &["*java.util.concurrent.*Blocking*.poll*"]),
     rule(Idle, &["Ljava/util/concurrent/*Blocking*;::take*"]),
+    rule(Idle, &["Ljava/util/concurrent/*Blocking*;::poll*"]),
     rule(FullQueue, &["*java.util.concurrent.*Blocking*.put*"]),
     rule(FullQueue, &["Ljava/util/concurrent/*Blocking*;::put*"]),
     // Go.
@@ -295,6 +316,13 @@ pub(crate) const RULES: &[Rule] = &[
     // Python.
     GIL,
     STRIPPED_GIL,
+    stripped_select(&["[*python3.11*"]),
+    stripped_select(&["[*python3.12*"]),
+    stripped_select(&["[*python3.13*"]),
+    stripped_select(&["[*python3.14*"]),
+    // Before 3.11, it calls `select`.
+    rule(Sleep, &["pysleep*"]),
+    rule(Sleep, &["time_sleep*"]),
     // Condition variables and queues wait for another kind of lock: Modules/_threadmodule.c.
     rule(Lock, &["rlock_acquire*"]),
     socket(&["sock_call_impl"]),
@@ -304,6 +332,17 @@ pub(crate) const RULES: &[Rule] = &[
     // The method of a queue without a limit, in which producers do not wait: Modules/_queuemodule.c.
     rule(Idle, &["_queue_SimpleQueue_get*"]),
     rule(Idle, &["[_queue.cpython-*"]),
+    // Pools of connections: a queue of those that are free, or a condition variable.
+    rule(Connection, &["py::wait:*threading.py", "py::get:*queue.py", "py::_do_get:*/sqlalchemy/pool/*"]),
+    rule(
+        Connection,
+        &["py::wait:*threading.py", "py::get:*queue.py", "py::get_connection:*/redis/connection.py"],
+    ),
+    rule(
+        Connection,
+        &["py::wait:*threading.py", "py::get:*queue.py", "py::_get_conn:*/urllib3/connectionpool.py"],
+    ),
+    rule(Connection, &["py::wait:*threading.py", "py::getconn:*/psycopg_pool/*"]),
     // `queue.Queue.get` and `socketserver`, with the names of `-X perf`.
     rule(Idle, &["py::wait:*threading.py", "py::get:*queue.py"]),
     rule(FullQueue, &["py::wait:*threading.py", "py::put:*queue.py"]),
@@ -341,6 +380,7 @@ pub(crate) const RULES: &[Rule] = &[
     command(&["_IO_*proc_close*"]),
     command(&["*std::process::Command*::status"]),
     command(&["*std::process::Command*::output"]),
+    GO_COMMAND,
     // Shells, for a command: the time is that of its process. jobs.c and eval.c of bash.
     rule(Idle, &["wait_for", "reader_loop"]),
     rule(Idle, &["wait_for", "parse_and_execute"]),
@@ -350,6 +390,8 @@ pub(crate) const RULES: &[Rule] = &[
     names(&["gethostby*"]),
     names(&["__res_context_send*"]),
     rule(Barrier, &["std::sync::barrier::Barrier::wait"]),
+    // A result of another thread: std::future of the GNU C++ library.
+    rule(ConditionVariable, &["std::__atomic_futex_unsigned_base::*"]),
     socket(&["curl_multi_*"]),
     socket(&["curl_easy_*"]),
     socket(&["PQ*"]),

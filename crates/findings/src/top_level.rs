@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The functions that start a program.
-const PROGRAM_ROOTS: &[&str] = &["__libc_start_*", "libc_start_main*"];
+const PROGRAM_ROOTS: &[&str] = &["__libc_start_*", "libc_start_main*", "runtime.main"];
 
 /// The functions that start a thread.
 const THREAD_ROOTS: &[&str] = &["start_thread", "clone*", "__clone*"];
@@ -135,7 +135,7 @@ pub(crate) fn is_main_loop<'a>(
 fn is_place_of_loop(leaf: Leaf, is_program: bool) -> bool {
     match leaf {
         Leaf::Signal | Leaf::TimedSignal | Leaf::Process => true,
-        Leaf::Descriptors => is_program,
+        Leaf::Descriptors | Leaf::Selection => is_program,
         Leaf::Own | Leaf::Semaphore | Leaf::Time => false,
     }
 }

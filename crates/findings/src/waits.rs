@@ -240,9 +240,9 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
             && primitive.is_some_and(|(_, primitive)| primitive.leaf == Leaf::TimedSignal),
         is_idle_in_service: application_method(profile, stack).is_none(),
         is_for_others: primitive.is_some_and(|(_, primitive)| {
-            primitive.leaf == Leaf::Descriptors || primitive.cause == WaitCause::Idle
+            primitive.leaf.is_of_descriptors() || primitive.cause == WaitCause::Idle
         }),
-        awaits_descriptors: primitive.is_some_and(|(_, primitive)| primitive.leaf == Leaf::Descriptors),
+        awaits_descriptors: primitive.is_some_and(|(_, primitive)| primitive.leaf.is_of_descriptors()),
         is_hidden: cause == WaitCause::ConditionVariable && own.is_hidden(profile, stack),
         ..StackWait::of(cause, in_disk)
     }
@@ -353,23 +353,26 @@ impl<'a> OwnFrames<'a> {
         self.ids.iter().any(is_hidden) && application_method(profile, stack).is_none()
     }
 
-    /// Whether a rule names a frame. As none applies, the thread waits in a callback of a loop, or in a call of a library.
-    fn has_frame_of_rule(&self) -> bool {
-        self.ids.iter().any(|id| !self.rules.rules[id.index()].is_empty())
+    /// Whether a rule names one of these frames. As none applies, the thread waits in a callback of a loop, or in a call of a library.
+    /// Rules for code without symbols name all of its frames.
+    fn has_frame_of_rule(&self, callers: &[FrameId]) -> bool {
+        let is_named = |id: &&FrameId| !is_unsymbolized(self.frame(**id));
+        callers.iter().filter(is_named).any(|id| !self.rules.rules[id.index()].is_empty())
     }
 
     /// The cause where no rule matches a caller of the primitive, which ends at an index, and that in a thread which does not wait for
     /// work.
     fn default_causes(&self, end: usize, primitive: &Primitive) -> (WaitCause, WaitCause) {
-        let callers = || self.ids[end..].iter().map(|id| self.frame(*id));
+        let callers = &self.ids[end..];
+        let is_of_rule = self.has_frame_of_rule(callers);
         let at_work = match primitive.cause {
-            WaitCause::Idle if self.has_work(end) || self.has_frame_of_rule() => WaitCause::Other,
+            WaitCause::Idle if self.has_work(end) || is_of_rule => WaitCause::Other,
             cause => cause,
         };
         let is_idle = at_work == primitive.cause
             && at_work != WaitCause::Sleep
-            && !self.has_frame_of_rule()
-            && is_main_loop(self.profile, primitive.leaf, callers());
+            && !is_of_rule
+            && is_main_loop(self.profile, primitive.leaf, callers.iter().map(|id| self.frame(*id)));
         (if is_idle { WaitCause::Idle } else { at_work }, at_work)
     }
 }

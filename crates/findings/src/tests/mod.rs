@@ -11,6 +11,7 @@ mod crowd;
 mod deadlock;
 mod facts;
 mod held_lock;
+mod idle_stacks;
 mod known_owners;
 mod main_loops;
 mod partners;
