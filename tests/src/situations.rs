@@ -89,7 +89,7 @@ const AT_SOCKETS: &str = " wait for sockets (";
 const FOR_SERVICE: &str = "; at the end for slow_service (process ";
 
 /// Programs whose threads wait for other processes, or for those of their own.
-pub const SERVICES: [Situation; 12] = [
+pub const SERVICES: [Situation; 13] = [
     of_c(
         "4 processes with one thread each wait for a slow database",
         ("services", &["calls", "4", "1"]),
@@ -163,6 +163,15 @@ pub const SERVICES: [Situation; 12] = [
         Some((
             FindingKind::ChildProcess,
             &[" wait for child processes below convert (", "; at the end for converter"],
+        )),
+    ),
+    of_c(
+        "4 threads of a server read the output of a command for each request, by popen",
+        ("requests", &["popens"]),
+        Sampling::Waits,
+        Some((
+            FindingKind::ChildProcess,
+            &[" wait for child processes below read_output (", "; at the end for sleep"],
         )),
     ),
     of_c(

@@ -4,6 +4,7 @@
  * converts: four threads handle requests: handle_request > convert > waitpid for a process, named `converter`, that ends after 30 ms.
  * One more thread accepts connections.
  * reads: as converts, but for a pipe to which the process writes at its end.
+ * popens: as converts, but for the output of a command, `sleep`, by popen.
  * supervises: as converts, but processes that do not end.
  * steps: four threads meet at a barrier in `step`, and one of them computes in `compute` before, for most of the time.
  * even_steps: as steps, but all of them compute.
@@ -56,9 +57,21 @@ static pid_t begin(const char *name) {
     return child;
 }
 
+__attribute__((noinline)) static void read_output(void) {
+    char line[80];
+    FILE *output = popen("exec sleep 0.1", "r");
+    if (output == NULL)
+        stop();
+    while (fgets(line, sizeof(line), output) != NULL)
+        sink++;
+    pclose(output);
+}
+
 __attribute__((noinline)) static void convert(void) {
     int ends[2], status;
     char byte = 0;
+    if (is("popens"))
+        return read_output();
     if (is("reads") && pipe(ends) != 0)
         stop();
     pid_t child = begin("converter");

@@ -205,9 +205,11 @@ const KERNEL_MATRIX: [(&str, &str); 5] = [
 
 const FRESH_MACHINE: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("unshare", "util-linux")];
 
-const SITUATIONS: [(&str, &str); 4] = [
+const SITUATIONS: [(&str, &str); 6] = [
     ("nginx", "nginx-light"),
     ("apache2", "apache2-bin"),
     ("redis-server", "redis-server"),
     ("memcached", "memcached"),
+    ("prometheus", "prometheus"),
+    ("gunicorn", "gunicorn"),
 ];

@@ -38,7 +38,7 @@ pub(super) const PRESENT: [Program; 5] = [
 ];
 
 /// Programs of Debian's packages.
-pub(super) const PACKAGED: [Program; 6] = [
+pub(super) const PACKAGED: [Program; 8] = [
     Program { name: "nginx", start: nginx, requests: HTTP },
     Program { name: "Apache", start: apache, requests: HTTP },
     Program { name: "Java", start: java, requests: HTTP },
@@ -49,6 +49,8 @@ pub(super) const PACKAGED: [Program; 6] = [
         requests: Requests::Text("set a 0 0 1\r\n1\r\nget a\r\nquit\r\n"),
     },
     Program { name: "PostgreSQL", start: postgres, requests: Requests::Command(pgbench) },
+    Program { name: "Prometheus", start: prometheus, requests: HTTP },
+    Program { name: "gunicorn", start: gunicorn, requests: HTTP },
 ];
 
 fn command(program: impl AsRef<Path>, arguments: &[&str]) -> Command {
@@ -185,6 +187,26 @@ fn postgres(folder: &Path, port: u16) -> Command {
     run(&mut command("chown", &["postgres", text(folder)]));
     run(&mut postgres_command("initdb", &["--auth", "trust", "--pgdata", text(&data)]));
     postgres_command("postgres", &["-D", text(&data), "-h", "127.0.0.1", "-p", &port, "-k", text(folder)])
+}
+
+/// A program in Go.
+fn prometheus(folder: &Path, port: u16) -> Command {
+    let settings = folder.join("prometheus.yml");
+    fs::write(&settings, "").unwrap();
+    let mut prometheus = command("prometheus", &[]);
+    prometheus.arg(format!("--config.file={}", text(&settings)));
+    prometheus.arg(format!("--storage.tsdb.path={}", text(&folder.join("data"))));
+    prometheus.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    prometheus
+}
+
+/// An arbiter and workers of Debian's Python, which has no symbols.
+fn gunicorn(folder: &Path, port: u16) -> Command {
+    const APPLICATION: &str =
+        "def answer(environment, start):\n start(\"200 OK\", [])\n return [b\"x\" * 1000]\n";
+    fs::write(folder.join("shop.py"), APPLICATION).unwrap();
+    let address = format!("127.0.0.1:{port}");
+    command("gunicorn", &["--chdir", text(folder), "--workers", "2", "--bind", &address, "shop:answer"])
 }
 
 fn pgbench(_folder: &Path, port: u16) -> Command {
