@@ -89,7 +89,7 @@ const AT_SOCKETS: &str = " wait for sockets (";
 const FOR_SERVICE: &str = "; at the end for slow_service (process ";
 
 /// Programs whose threads wait for other processes, or for those of their own.
-pub const SERVICES: [Situation; 13] = [
+pub const SERVICES: [Situation; 14] = [
     of_c(
         "4 processes with one thread each wait for a slow database",
         ("services", &["calls", "4", "1"]),
@@ -125,6 +125,12 @@ pub const SERVICES: [Situation; 13] = [
             FindingKind::SlowDownstream,
             &["(python3): 8.0 of 8 threads ", AT_SOCKETS, FOR_SERVICE],
         )),
+    },
+    Situation {
+        text: "8 threads wait for a message of a queue, in a program that a client examines",
+        program: Program::Python("upstream.py", &["consumers", "8"]),
+        sampling: Sampling::Waits,
+        finding: None,
     },
     of_c(
         "3 processes with 2 threads each wait for requests of their clients",

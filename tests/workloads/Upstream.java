@@ -7,6 +7,8 @@ import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.util.ArrayList;
+import java.util.List;
 
 public class Upstream {
     static final int THREADS = 8;
@@ -55,13 +57,19 @@ public class Upstream {
         Process service = builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
         BufferedReader output = new BufferedReader(new InputStreamReader(service.getInputStream()));
         int port = Integer.parseInt(output.readLine());
-        /* Its own clients, of which there are none. */
         ServerSocket listener = new ServerSocket(0);
-        for (int thread = 0; thread < THREADS; thread++) start(() -> ask(port));
+        List<Socket> clients = new ArrayList<>();
+        for (int thread = 0; thread < THREADS; thread++) {
+            /* The client of the request. */
+            clients.add(new Socket(InetAddress.getLoopbackAddress(), listener.getLocalPort()));
+            clients.add(listener.accept());
+            start(() -> ask(port));
+        }
         output.readLine();
         start(() -> endAfter(Long.parseLong(args[0])));
         System.out.println("ready " + ProcessHandle.current().pid());
         while (System.in.read() >= 0) {}
+        for (Socket client : clients) client.close();
         listener.close();
         System.exit(0);
     }

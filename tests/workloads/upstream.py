@@ -1,6 +1,7 @@
 # A server in Python that waits for a slow service. Arguments: seconds, mode, count. By mode, so many processes with one thread each
 # (processes), as those of gunicorn, or threads of one process (threads) have sent a request to the process `slow_service` and wait for a
-# response that does not come. It says "ready PID" when all of them have, and ends after argv[1] seconds, or when the pipe on its
+# response that does not come. With the mode consumers, they are threads that wait for a message of a queue, and the server has a single
+# client, which examines it. It says "ready PID" when all of them have, and ends after argv[1] seconds, or when the pipe on its
 # standard input is closed.
 import ctypes
 import os
@@ -42,10 +43,13 @@ if fork() == 0:
     answer_nothing(slow, count)
 address = slow.getsockname()
 slow.close()
-# Its own clients, of which there are none.
 listener = socket.create_server(("127.0.0.1", 0))
+clients = []
 for _ in range(count):
-    if mode == "threads":
+    # The client of the request.
+    if mode != "consumers" or not clients:
+        clients += [socket.create_connection(listener.getsockname()), listener.accept()[0]]
+    if mode != "processes":
         threading.Thread(target=ask, args=[address], daemon=True).start()
     elif fork() == 0:
         ask(address)

@@ -56,7 +56,8 @@ impl Partners {
         self.clients.insert(tid);
     }
 
-    /// Adds a thread of a process that serves others: it has a socket that listens.
+    /// Adds a thread of a process that waits on behalf of clients: it has accepted a connection for each of its threads that waits for a
+    /// service.
     pub fn add_server(&mut self, tid: u32) {
         self.servers.insert(tid);
     }

@@ -70,7 +70,8 @@ pub struct WaitPartner {
     pub name: String,
     /// The id of the process; `None` for an address, for a device, and for several processes of one name.
     pub pid: Option<u32>,
-    /// Whether the process of the thread serves others: one of its descriptors is a socket that listens.
+    /// Whether the process of the thread waits on behalf of clients: one of its descriptors is a socket that listens, and it has accepted
+    /// at least as many connections as its threads wait for services.
     pub serves: bool,
 }
 
@@ -123,8 +124,6 @@ struct Connection {
     address: Option<SocketAddr>,
     /// The inode of its socket, if it is in the same network namespace.
     inode: Option<u64>,
-    /// Whether the process of the thread has a socket that listens.
-    serves: bool,
 }
 
 /// A pipe for which a thread waits.
@@ -194,7 +193,6 @@ struct PipeOwner {
 impl Search<'_> {
     fn partners(&self, threads: &[(u32, Tid)]) -> Vec<WaitPartner> {
         let mut tables = HashMap::<PathBuf, Rc<Sockets>>::new();
-        let mut servers = HashMap::<u32, bool>::new();
         let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for (pid, tid) in threads {
             if self.is_late() {
@@ -214,8 +212,7 @@ impl Search<'_> {
             if let Some(inode) = socket_inode(&link) {
                 let sockets = self.sockets(*pid, &mut tables);
                 if let Some(end) = connection(&sockets, inode) {
-                    let serves = *servers.entry(*pid).or_insert_with(|| self.serves(*pid, &sockets));
-                    connections.push(Connection { tid: *tid, serves, ..end });
+                    connections.push((*pid, Connection { tid: *tid, ..end }));
                 }
             } else if let Some(inode) = pipe_inode(&link) {
                 let end = self.end_of_pipe(&path);
@@ -227,17 +224,19 @@ impl Search<'_> {
         let own = threads.first().map_or(0, |(pid, _)| *pid);
         let with_pipes: BTreeSet<_> = pipes.iter().map(|pipe| pipe.pid).collect();
         let children = with_pipes.iter().filter_map(|pid| self.children(*pid)).flatten().collect();
-        let inodes = connections.iter().filter_map(|end| end.inode).collect();
+        let servers = self.servers(&connections, &mut tables);
+        let inodes = connections.iter().filter_map(|(_, end)| end.inode).collect();
         let ends = pipes.iter().map(|pipe| (pipe.inode, pipe.other)).collect();
         let owners = self.owners(self.processes(own, &children), inodes, &ends);
         found.extend(pipes.iter().filter_map(|pipe| Self::process_of_pipe(pipe, &owners)));
-        found.extend(connections.into_iter().filter_map(|end| {
+        found.extend(connections.into_iter().filter_map(|(pid, end)| {
+            let serves = servers.contains(&pid);
             let owner = end.inode.and_then(|inode| owners.sockets.get(&inode));
             let (name, pid) = match owner {
                 Some(pid) => (self.comm(*pid)?, Some(*pid)),
                 None => (end.address?.to_string(), None),
             };
-            Some(WaitPartner { tid: end.tid, role: end.role, name, pid, serves: end.serves })
+            Some(WaitPartner { tid: end.tid, role: end.role, name, pid, serves })
         }));
         found
     }
@@ -320,8 +319,10 @@ impl Search<'_> {
         let read_all = || {
             let (tcp, udp): (Vec<_>, _) = (parse(["tcp", "tcp6"]), parse(["udp", "udp6"]));
             let internet = tcp.iter().filter(|socket| socket.state == LISTENS).map(|socket| socket.inode);
-            let listeners = internet.chain(polls::unix_listeners(&read("unix"))).collect();
-            Rc::new(Sockets { tcp, udp, listeners })
+            let unix = read("unix");
+            let listeners = internet.chain(polls::unix_listeners(&unix)).collect();
+            let accepted = accepted(&tcp).chain(polls::unix_accepted(&unix)).collect();
+            Rc::new(Sockets { tcp, udp, listeners, accepted })
         };
         match self.entries.link(&PathBuf::from(format!("{pid}/ns/net"))) {
             Ok(namespace) => Rc::clone(tables.entry(namespace).or_insert_with(read_all)),
@@ -329,14 +330,31 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a process has a socket that listens. The workers of a server share the socket of their parent.
-    fn serves(&self, pid: u32, sockets: &Sockets) -> bool {
+    /// The processes of these connections that wait for services on behalf of their clients.
+    fn servers(
+        &self,
+        connections: &[(u32, Connection)],
+        tables: &mut HashMap<PathBuf, Rc<Sockets>>,
+    ) -> BTreeSet<u32> {
+        let mut waiting = BTreeMap::<u32, usize>::new();
+        for (pid, _) in connections.iter().filter(|(_, end)| end.role == PartnerRole::Service) {
+            *waiting.entry(*pid).or_default() += 1;
+        }
+        let serves = |(pid, waiting): &(u32, usize)| self.serves(*pid, *waiting, &self.sockets(*pid, tables));
+        waiting.into_iter().filter(serves).map(|(pid, _)| pid).collect()
+    }
+
+    /// Whether a process, so many threads of which wait for services, has a socket that listens and a connection of a client for each of
+    /// them: a program that takes work from a queue listens for those that examine it. The workers of a server share the socket of their
+    /// parent.
+    fn serves(&self, pid: u32, waiting: usize, sockets: &Sockets) -> bool {
         let folder = PathBuf::from(format!("{pid}/fd"));
         let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);
         let links =
             descriptors.filter_map(|descriptor| self.entries.link(&folder.join(descriptor.to_string())).ok());
-        let mut inodes = links.filter_map(|link| socket_inode(&link.to_string_lossy()));
-        inodes.any(|inode| sockets.listeners.contains(&inode))
+        let inodes: Vec<_> = links.filter_map(|link| socket_inode(&link.to_string_lossy())).collect();
+        inodes.iter().any(|inode| sockets.listeners.contains(inode))
+            && inodes.iter().filter(|inode| sockets.accepted.contains(inode)).count() >= waiting
     }
 
     /// All processes, in the order in which they are examined: these children, which can end soon, then those whose ids are near that of
@@ -437,13 +455,15 @@ struct Sockets {
     udp: Vec<InternetSocket>,
     /// The inodes of those that listen, UNIX sockets among them.
     listeners: BTreeSet<u64>,
+    /// The inodes of the connections that were accepted, UNIX sockets among them.
+    accepted: BTreeSet<u64>,
 }
 
 /// The other end of the connection of a socket: one of these, or a UNIX socket.
 fn connection(sockets: &Sockets, inode: u64) -> Option<Connection> {
     let of_unix = || {
         let (role, other) = unix_sockets::other_end(inode)?;
-        Some(Connection { tid: Tid::default(), role, address: None, inode: Some(other), serves: false })
+        Some(Connection { tid: Tid::default(), role, address: None, inode: Some(other) })
     };
     other_end(&sockets.tcp, inode).or_else(|| receiver(&sockets.udp, inode)).or_else(of_unix)
 }
@@ -488,15 +508,29 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
 /// The other end of the connection of a socket. A process that listens on the local port has accepted it.
 fn other_end(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
     let own = sockets.iter().find(|socket| socket.inode == inode && socket.state != LISTENS)?;
-    let listener = |address: &SocketAddr| {
-        sockets.iter().find(|socket| socket.state == LISTENS && listens_at(socket, address))
-    };
-    let role = if listener(&own.local).is_some() { PartnerRole::Client } else { PartnerRole::Service };
+    let role =
+        if listener(sockets, &own.local).is_some() { PartnerRole::Client } else { PartnerRole::Service };
     let is_other_end = |socket: &&InternetSocket| socket.local == own.remote && socket.remote == own.local;
     let other = sockets.iter().find(is_other_end).map(|socket| socket.inode);
     let accepted = other.filter(|inode| *inode != NOT_ACCEPTED);
-    let other = accepted.or_else(|| Some(listener(&own.remote).filter(|_| other.is_some())?.inode));
-    Some(Connection { tid: Tid::default(), role, address: Some(own.remote), inode: other, serves: false })
+    let other = accepted.or_else(|| Some(listener(sockets, &own.remote).filter(|_| other.is_some())?.inode));
+    Some(Connection { tid: Tid::default(), role, address: Some(own.remote), inode: other })
+}
+
+/// The socket that listens at an address.
+fn listener<'a>(sockets: &'a [InternetSocket], address: &SocketAddr) -> Option<&'a InternetSocket> {
+    sockets.iter().find(|socket| socket.state == LISTENS && listens_at(socket, address))
+}
+
+/// The inodes of the connections that were accepted: their local address is one at which a socket listens.
+fn accepted(sockets: &[InternetSocket]) -> impl Iterator<Item = u64> {
+    let listeners: Vec<_> = sockets.iter().filter(|socket| socket.state == LISTENS).collect();
+    let is_accepted = move |socket: &&InternetSocket| {
+        socket.state != LISTENS
+            && socket.inode != NOT_ACCEPTED
+            && listeners.iter().any(|listener| listens_at(listener, &socket.local))
+    };
+    sockets.iter().filter(is_accepted).map(|socket| socket.inode)
 }
 
 /// The socket at the address to which one of UDP is connected: that of a server.
@@ -508,7 +542,6 @@ fn receiver(sockets: &[InternetSocket], inode: u64) -> Option<Connection> {
         role: PartnerRole::Service,
         address: Some(own.remote),
         inode: other.map(|socket| socket.inode),
-        serves: false,
     })
 }
 

@@ -1,6 +1,10 @@
 //! Finds out whether a thread in poll(2) or select(2) waits for new connections: whether one of its descriptors is a socket that listens.
 
-use std::{collections::HashMap, io, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::PathBuf,
+};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
@@ -16,6 +20,9 @@ const MAX_SOCKETS: usize = 4096;
 
 /// The size of a `struct pollfd`, bytes, whose first field is a descriptor of 32 bits.
 const POLLFD_BYTES: usize = 8;
+
+/// The state of a UNIX socket that is connected in `/proc/PID/net/unix` (include/uapi/linux/net.h).
+const SS_CONNECTED: u32 = 3;
 
 /// The flag of a UNIX socket that listens in `/proc/PID/net/unix` (include/uapi/linux/net.h).
 const SO_ACCEPTCON: u32 = 1 << 16;
@@ -139,21 +146,46 @@ fn internet_listeners(text: &str) -> Vec<u64> {
     sockets.filter(|socket| socket.state == LISTENS).map(|socket| socket.inode).collect()
 }
 
-/// Lines of `net/unix`: number, references, protocol, flags, type, state, inode, path.
 pub(super) fn unix_listeners(text: &str) -> Vec<u64> {
-    let listener = |line: &str| {
+    let listeners = text.lines().filter_map(UnixLine::parse).filter(|socket| socket.listens);
+    listeners.map(|socket| socket.inode).collect()
+}
+
+/// The inodes of the connections that were accepted: they have the path of a socket that listens.
+pub(super) fn unix_accepted(text: &str) -> Vec<u64> {
+    let sockets = || text.lines().filter_map(UnixLine::parse);
+    let paths: HashSet<_> =
+        sockets().filter(|socket| socket.listens).filter_map(|socket| socket.path).collect();
+    let accepted = sockets().filter(|socket| socket.is_connected);
+    accepted
+        .filter(|socket| socket.path.is_some_and(|path| paths.contains(path)))
+        .map(|socket| socket.inode)
+        .collect()
+}
+
+/// A line of `net/unix`: number, references, protocol, flags, type, state, inode, path.
+struct UnixLine<'a> {
+    listens: bool,
+    is_connected: bool,
+    inode: u64,
+    path: Option<&'a str>,
+}
+
+impl<'a> UnixLine<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace().skip(3);
         let flags = u32::from_str_radix(fields.next()?, 16).ok()?;
-        let inode = fields.nth(2)?.parse().ok()?;
-        (flags & SO_ACCEPTCON != 0).then_some(inode)
-    };
-    text.lines().filter_map(listener).collect()
+        let state = u32::from_str_radix(fields.nth(1)?, 16).ok()?;
+        let inode = fields.next()?.parse().ok()?;
+        let (listens, is_connected) = (flags & SO_ACCEPTCON != 0, state == SS_CONNECTED);
+        Some(Self { listens, is_connected, inode, path: fields.next() })
+    }
 }
 
 /// Parses a text as a system call and as tables of sockets, and its bytes as descriptors.
 #[cfg(fuzzing)]
 pub(super) fn parse_any(text: &str) {
-    let _ = (parse_poll(text), internet_listeners(text), unix_listeners(text));
+    let _ = (parse_poll(text), internet_listeners(text), unix_listeners(text), unix_accepted(text));
     let (list, set) = (descriptors_of_list(text.as_bytes()), descriptors_of_set(text.as_bytes(), 64));
     assert!(list.len() <= text.len() && set.len() <= 64);
 }
@@ -193,12 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_that_listens_has_a_flag() {
+    fn a_unix_socket_that_listens_has_a_flag_and_one_that_is_accepted_its_path() {
         let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
                     0000000000000000: 00000002 00000000 00010000 0001 01  4711 /run/a\n\
                     0000000000000000: 00000003 00000000 00000000 0001 03  4712 /run/a\n\
                     0000000000000000: 00000003 00000000 00010000 0001\n";
-        assert_eq!(unix_listeners(text), [4711]);
+        assert_eq!((unix_listeners(text), unix_accepted(text)), (vec![4711], vec![4712]));
+        let of_client = "0000000000000000: 00000003 00000000 00000000 0001 03  4713\n";
+        let of_other = "0000000000000000: 00000003 00000000 00000000 0001 03  4714 /run/b\n";
+        assert_eq!(unix_accepted(&format!("{text}\n{of_client}{of_other}")), [4712]);
     }
 
     /// A program that waits in select(2) until its standard input is ready.

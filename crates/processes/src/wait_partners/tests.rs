@@ -121,6 +121,38 @@ fn a_thread_that_reads_a_connection_waits_for_its_process() {
     assert_eq!((partner.role, partner.pid), (PartnerRole::Client, own));
 }
 
+/// One that takes work from a queue and listens for those that examine it: more of its threads wait for services than it has clients.
+#[test]
+fn a_process_without_a_client_for_each_wait_serves_no_others() {
+    let (service, listener) =
+        (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let connect = |listener: &TcpListener| {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    };
+    let (waits, _of_service) = connect(&service);
+    let inherited = |socket: std::os::fd::OwnedFd| Stdio::from(socket);
+    let serves = |output: Stdio, error: Stdio| {
+        let input = inherited(waits.try_clone().unwrap().into());
+        let mut reader = Command::new("cat").stdin(input).stdout(output).stderr(error).spawn().unwrap();
+        let (proc, began, id) = (ProcFs::live(), Instant::now(), reader.id());
+        let serves = loop {
+            let partners = proc.wait_partners(&[(id, Tid::leader_of(id))]).unwrap_or_default();
+            if let [partner] = &partners[..] {
+                break partner.serves;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not wait");
+        };
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+        serves
+    };
+    let listening = || inherited(listener.try_clone().unwrap().into());
+    assert!(!serves(listening(), Stdio::null()));
+    let (_client, accepted) = connect(&listener);
+    assert!(serves(listening(), inherited(accepted.into())));
+}
+
 /// A client that listens nowhere.
 #[test]
 fn a_process_without_a_socket_that_listens_serves_no_others() {
