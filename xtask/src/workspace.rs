@@ -2,69 +2,50 @@
 
 #![cfg(feature = "commands")]
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use serde::Deserialize;
+use cargo_metadata::{Metadata, MetadataCommand, Package, Target};
 
 use crate::{project, shell};
 
 /// The package of the BPF program is no member of the workspace.
 pub(crate) const BPF_FOLDER: &str = "profiler-ebpf";
 
-/// A member of the workspace.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Package {
-    pub(crate) name: String,
-    manifest_path: PathBuf,
-    /// Feature -> what it enables.
-    pub(crate) features: BTreeMap<String, Vec<String>>,
-    pub(crate) targets: Vec<Target>,
-    /// `None`: any registry. An empty list: `publish = false`.
-    publish: Option<Vec<String>>,
-}
-
-/// A library, program, test or example of a package.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Target {
-    pub(crate) name: String,
-    pub(crate) kind: Vec<String>,
-}
-
-impl Package {
-    /// The folder of `Cargo.toml`.
-    pub(crate) fn folder(&self) -> &Path {
-        self.manifest_path.parent().unwrap_or(&self.manifest_path)
-    }
-
-    pub(crate) fn is_publishable(&self) -> bool {
-        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
-    }
-
-    /// The name of the library target, as in `use NAME`.
-    pub(crate) fn library(&self) -> Option<&str> {
-        let is_library = |target: &&Target| target.kind.iter().any(|kind| kind == "lib");
-        self.targets.iter().find(is_library).map(|target| target.name.as_str())
-    }
-}
-
 /// All members, sorted by name.
 pub(crate) fn packages() -> Result<Vec<Package>> {
-    #[derive(Deserialize)]
-    struct Metadata {
-        packages: Vec<Package>,
-    }
-    let mut cargo = cargo(&["metadata", "--quiet", "--format-version", "1", "--no-deps", "--locked"]);
-    let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)
-        .context("failed to parse the output of cargo metadata")?;
-    let mut packages = metadata.packages;
+    let mut packages = metadata(&mut cargo(&["metadata", "--no-deps"]))?.packages;
     packages.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(packages)
+}
+
+/// The members that registries may have, sorted by name.
+pub(crate) fn publishable_packages() -> Result<Vec<Package>> {
+    let mut packages = packages()?;
+    packages.retain(is_publishable);
+    Ok(packages)
+}
+
+/// Without a list of registries, any of them may have the package; with `publish = false` the list is empty.
+pub(crate) fn is_publishable(package: &Package) -> bool {
+    package.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+}
+
+/// The folder of `Cargo.toml`.
+pub(crate) fn folder(package: &Package) -> &Path {
+    let manifest = package.manifest_path.as_std_path();
+    manifest.parent().unwrap_or(manifest)
+}
+
+/// The name of the library target, as in `use NAME`.
+pub(crate) fn library(package: &Package) -> Option<&str> {
+    package.targets.iter().find(|target| Target::is_lib(target)).map(|target| target.name.as_str())
+}
+
+/// The output of `cargo metadata`, to which `cargo` may have further arguments.
+pub(crate) fn metadata(cargo: &mut Command) -> Result<Metadata> {
+    let output = shell::read(cargo.args(["--quiet", "--format-version", "1", "--locked"]))?;
+    MetadataCommand::parse(output).context("failed to parse the output of cargo metadata")
 }
 
 /// `cargo ARGUMENTS` in the workspace.
@@ -98,9 +79,9 @@ mod tests {
         let packages = packages().unwrap();
         let profiler = packages.iter().find(|package| package.name == "profiler").unwrap();
         assert!(profiler.features.contains_key("formats"));
-        assert!(profiler.folder().join("Cargo.toml").is_file());
-        assert_eq!(profiler.library(), Some("profiler"));
+        assert!(folder(profiler).join("Cargo.toml").is_file());
+        assert_eq!(library(profiler), Some("profiler"));
         let xtask = packages.iter().find(|package| package.name == "xtask").unwrap();
-        assert!(!xtask.is_publishable() && xtask.library().is_none());
+        assert!(!is_publishable(xtask) && library(xtask).is_none());
     }
 }

@@ -19,10 +19,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
+use cargo_metadata::Package;
 use clap::Args;
-use serde::Deserialize;
 
-use crate::{digest::sha256, project, setup, shell};
+use crate::{digest::sha256, project, setup, shell, workspace};
 use stamp::Stamp;
 use toolchain::{PINNED, Toolchain};
 
@@ -171,26 +171,12 @@ fn remap_flags(toolchain: &Toolchain, sources: &Path) -> Result<Vec<String>> {
 
 /// Where cargo has unpacked each dependency, with the name it gets instead.
 fn dependency_folders(toolchain: &Toolchain, sources: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    #[derive(Deserialize)]
-    struct Metadata {
-        packages: Vec<Package>,
-    }
-    #[derive(Deserialize)]
-    struct Package {
-        name: String,
-        version: String,
-        source: Option<String>,
-        manifest_path: PathBuf,
-    }
-    let mut cargo = toolchain.cargo("metadata");
-    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(bpf_crate(sources));
-    let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)?;
+    let metadata = workspace::metadata(toolchain.cargo("metadata").current_dir(bpf_crate(sources)))?;
     let downloaded = metadata.packages.into_iter().filter(|package| package.source.is_some());
     let folder = |package: Package| {
-        let path = package.manifest_path.parent()?.to_owned();
-        Some((path, format!("/cargo/{}-{}", package.name, package.version)))
+        (workspace::folder(&package).to_owned(), format!("/cargo/{}-{}", package.name, package.version))
     };
-    Ok(downloaded.filter_map(folder).collect())
+    Ok(downloaded.map(folder).collect())
 }
 
 fn ensure_no_machine_path(object: &[u8], sources: &Path) -> Result<()> {

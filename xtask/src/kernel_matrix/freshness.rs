@@ -39,7 +39,8 @@ pub(super) fn digest() -> Result<String> {
     let packages = workspace::packages()?;
     let packages = packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str()));
     sources.extend(
-        packages.map(|package| project::relative(&package.folder().join("src")).display().to_string()),
+        packages
+            .map(|package| project::relative(&workspace::folder(package).join("src")).display().to_string()),
     );
     ensure!(sources.len() >= SOURCES.len(), "sources of the kernel matrix have moved: {}", file!());
     digest::of_sources(&sources.iter().map(String::as_str).collect::<Vec<_>>())

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
+use cargo_metadata::Package;
 
 use crate::{
     shell,
-    workspace::{Package, cargo, packages},
+    workspace::{cargo, publishable_packages},
 };
 
 /// The packages of others that an embedder of the profiler compiles at most, without features.
@@ -16,12 +17,12 @@ const MAX_FOREIGN_PACKAGES: usize = 37;
 /// Compiles every published package without features.
 pub(crate) fn check_none() -> Result<()> {
     check_embedder()?;
-    packages()?.iter().filter(|package| package.is_publishable()).try_for_each(|package| compile(package, ""))
+    publishable_packages()?.iter().try_for_each(|package| compile(package, ""))
 }
 
 /// Compiles every published package with each of its features alone. `default` is what all other steps build.
 pub(crate) fn check_each() -> Result<()> {
-    for package in packages()?.iter().filter(|package| package.is_publishable()) {
+    for package in &publishable_packages()? {
         let mut features = package.features.keys().filter(|name| *name != "default");
         features.try_for_each(|feature| compile(package, feature))?;
     }

@@ -7,7 +7,7 @@ use std::{env, fs, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{features, minimum_rust, packaging};
-use crate::{digest, project, workspace::packages};
+use crate::{digest, project, workspace};
 
 /// With this variable the digest is written, as golden files are.
 const BLESS: &str = "BLESS";
@@ -43,8 +43,8 @@ fn path() -> PathBuf {
 /// A hash over the manifests of all packages, the lock file, and the lines that name a feature.
 fn digest() -> Result<String> {
     let mut listing = digest::of_sources(&["Cargo.toml", "Cargo.lock"])?;
-    for package in packages()?.iter().filter(|package| package.is_publishable()) {
-        for file in project::files_below(package.folder())? {
+    for package in &workspace::publishable_packages()? {
+        for file in project::files_below(workspace::folder(package))? {
             let content = fs::read_to_string(&file).unwrap_or_default();
             let path = project::relative(&file).display();
             if file.ends_with("Cargo.toml") {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::{
     shell,
-    workspace::{cargo, packages},
+    workspace::{cargo, is_publishable, packages},
 };
 
 /// Packs without building: what is missing in a manifest shows.
@@ -21,7 +21,7 @@ pub(crate) fn verify() -> Result<()> {
 
 fn package() -> Result<Command> {
     let packages = packages()?;
-    let private = packages.iter().filter(|package| !package.is_publishable());
+    let private = packages.iter().filter(|package| !is_publishable(package));
     ensure!(private.clone().count() < packages.len(), "there is no package to publish");
     // Changes that are not committed yet are packed as well.
     let mut cargo = cargo(&["package", "--quiet", "--workspace", "--locked", "--allow-dirty"]);

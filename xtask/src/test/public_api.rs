@@ -8,12 +8,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::Package;
 use clap::Args;
 use serde::Deserialize;
 
 use crate::{
     project, shell,
-    workspace::{Package, cargo, packages},
+    workspace::{cargo, library, publishable_packages},
 };
 
 /// List the public items of every library below `tests/public-api`.
@@ -65,9 +66,8 @@ fn write() -> Result<()> {
 /// Builds the documentation of all packages, where a broken link is an error. Returns the file of each publishable library,
 /// and what it has to contain.
 fn listings() -> Result<Vec<(PathBuf, String)>> {
-    let packages = packages()?;
-    let libraries = packages.iter().filter(|package| package.is_publishable());
-    let libraries = libraries.filter_map(|package| Some((package, package.library()?)));
+    let packages = publishable_packages()?;
+    let libraries = packages.iter().filter_map(|package| Some((package, library(package)?)));
     libraries.clone().try_for_each(|(_, library)| remove_pages_without_json(library))?;
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
     shell::run(doc.env("RUSTDOCFLAGS", "-D warnings").env("RUSTDOC", rustdoc_with_json()?))?;
