@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use quick_xml::{
-    Reader, XmlVersion,
-    escape::resolve_xml_entity,
-    events::{BytesStart, Event},
-};
+use roxmltree::{Document, Node};
 
 /// The content of the file.
 #[derive(Debug, Default)]
@@ -35,66 +31,29 @@ pub(super) struct TestCase {
 /// # Errors
 /// If the text is not well-formed XML, a test has no name or time, or the run has no time.
 pub(super) fn parse(text: &str) -> Result<TestRun> {
-    let mut reader = Reader::from_str(text);
-    let mut run = TestRun::default();
-    let mut open: Option<TestCase> = None;
-    loop {
-        match reader.read_event().context("the JUnit file is not well-formed XML")? {
-            Event::Start(element) if element.name().as_ref() == b"testsuites" => {
-                run.elapsed = time(&element)?;
-            }
-            Event::Start(element) => start(&element, &mut open)?,
-            Event::Empty(element) => {
-                start(&element, &mut open)?;
-                if element.name().as_ref() == b"testcase" {
-                    run.cases.extend(open.take());
-                }
-            }
-            Event::Text(text) => {
-                if let Some(case) = &mut open {
-                    case.output += text.decode()?.trim_start_matches('\n');
-                }
-            }
-            Event::GeneralRef(reference) => {
-                let character = reference.resolve_char_ref()?.map(String::from);
-                let name = reference.decode()?;
-                let entity = || resolve_xml_entity(&name).map(str::to_owned);
-                if let (Some(case), Some(text)) = (&mut open, character.or_else(entity)) {
-                    case.output += &text;
-                }
-            }
-            Event::End(element) if element.name().as_ref() == b"testcase" => run.cases.extend(open.take()),
-            Event::Eof => return Ok(run),
-            _ => {}
-        }
-    }
+    let document = Document::parse(text).context("the JUnit file is not well-formed XML")?;
+    let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+    Ok(TestRun { elapsed: time(document.root_element())?, cases: cases.map(case).collect::<Result<_>>()? })
 }
 
-fn start(element: &BytesStart, open: &mut Option<TestCase>) -> Result<()> {
-    match (element.name().as_ref(), open) {
-        (b"testcase", open) => {
-            *open = Some(TestCase {
-                binary: attribute(element, "classname")?,
-                name: attribute(element, "name")?,
-                elapsed: time(element)?,
-                ..TestCase::default()
-            });
-        }
-        (b"failure" | b"error", Some(case)) => case.has_failed = true,
-        _ => {}
-    }
-    Ok(())
+fn case(element: Node) -> Result<TestCase> {
+    let parts = || element.children().filter(Node::is_element);
+    Ok(TestCase {
+        binary: attribute(element, "classname")?.to_owned(),
+        name: attribute(element, "name")?.to_owned(),
+        elapsed: time(element)?,
+        has_failed: parts().any(|part| part.has_tag_name("failure") || part.has_tag_name("error")),
+        output: parts().filter_map(|part| part.text()).collect::<Vec<_>>().join("\n"),
+    })
 }
 
-fn time(element: &BytesStart) -> Result<Duration> {
+fn time(element: Node) -> Result<Duration> {
     let seconds: f64 = attribute(element, "time")?.parse().context("a time is no number")?;
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn attribute(element: &BytesStart, name: &str) -> Result<String> {
-    let attribute = element.try_get_attribute(name)?;
-    let attribute = attribute.with_context(|| format!("an element without the attribute {name}"))?;
-    Ok(attribute.normalized_value(XmlVersion::Explicit1_0)?.into_owned())
+fn attribute<'a>(element: Node<'a, '_>, name: &str) -> Result<&'a str> {
+    element.attribute(name).with_context(|| format!("an element without the attribute {name}"))
 }
 
 #[cfg(test)]
