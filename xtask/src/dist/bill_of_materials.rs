@@ -4,12 +4,10 @@
 //! time is that of the release: the same binary gives the same bytes.
 
 use anyhow::{Context as _, Result};
+use auditable_serde::{Package, Source};
 use serde_json::{Value, json};
 
-use super::{
-    audit_data::{Kind, ListedPackage},
-    release::Release,
-};
+use super::{binary::is_linked, release::Release};
 use crate::digest::sha256;
 
 /// The document as text.
@@ -19,7 +17,7 @@ pub(super) fn write(release: &Release) -> Result<Vec<u8>> {
         packages.iter().find(|package| package.root).context("the binary lists no package of its own")?;
     let mut program = component(root, "application");
     program["hashes"] = json!([{"alg": "SHA-256", "content": sha256(&release.binary.content)}]);
-    let is_library = |package: &&ListedPackage| is_linked(package) && !package.root;
+    let is_library = |package: &&Package| is_linked(package) && !package.root;
     let document = json!({
         "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
         "bomFormat": "CycloneDX",
@@ -42,35 +40,31 @@ pub(super) fn write(release: &Release) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-fn is_linked(package: &ListedPackage) -> bool {
-    package.kind == Kind::Runtime
-}
-
-fn component(package: &ListedPackage, kind: &str) -> Value {
+fn component(package: &Package, kind: &str) -> Value {
     let mut component = json!({
         "type": kind,
         "bom-ref": reference(package),
         "name": package.name,
-        "version": package.version,
+        "version": package.version.to_string(),
     });
-    if package.source == "crates.io" {
+    if package.source == Source::CratesIo {
         component["purl"] = package_url(package).into();
     }
     component
 }
 
 /// The package URL, with the plus sign of a version escaped: <https://github.com/package-url/purl-spec>.
-fn package_url(package: &ListedPackage) -> String {
-    format!("pkg:cargo/{}@{}", package.name, package.version.replace('+', "%2B"))
+fn package_url(package: &Package) -> String {
+    format!("pkg:cargo/{}@{}", package.name, package.version.to_string().replace('+', "%2B"))
 }
 
-fn dependencies(package: &ListedPackage, packages: &[ListedPackage]) -> Value {
+fn dependencies(package: &Package, packages: &[Package]) -> Value {
     let used = package.dependencies.iter().filter_map(|index| packages.get(*index));
     let used: Vec<_> = used.filter(|used| is_linked(used)).map(reference).collect();
     json!({"ref": reference(package), "dependsOn": used})
 }
 
-fn reference(package: &ListedPackage) -> String {
+fn reference(package: &Package) -> String {
     format!("{}@{}", package.name, package.version)
 }
 

@@ -7,13 +7,16 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use auditable_serde::{DependencyKind, Package};
 use object::{Endianness, elf, read::elf::ProgramHeader as _};
 
-use super::audit_data::{self, Kind, ListedPackage};
 use crate::{project, shell, static_binary};
 
 /// The largest binary that a release may have.
 const MAX_BINARY_BYTES: u64 = 14_000_000;
+
+/// The uncompressed list of packages has some kilobytes.
+const MAX_PACKAGES_BYTES: usize = 8 << 20;
 
 /// A static executable.
 pub(super) struct Binary {
@@ -21,7 +24,7 @@ pub(super) struct Binary {
     /// As Debian and the OCI image specification name it.
     pub(super) architecture: &'static str,
     /// What it was built from, as it lists itself.
-    pub(super) packages: Vec<ListedPackage>,
+    pub(super) packages: Vec<Package>,
 }
 
 impl Binary {
@@ -29,7 +32,7 @@ impl Binary {
         let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
         let cannot_pack = || format!("cannot pack {}", path.display());
         let architecture = static_architecture(&content).with_context(cannot_pack)?;
-        let packages = audit_data::read(&content).with_context(cannot_pack)?;
+        let packages = listed_packages(&content).with_context(cannot_pack)?;
         Ok(Self { content, architecture, packages })
     }
 }
@@ -48,11 +51,25 @@ pub(super) fn build() -> Result<PathBuf> {
     Ok(binary)
 }
 
+/// The packages that `cargo auditable` lists in a binary. Their dependencies are indices.
+fn listed_packages(binary: &[u8]) -> Result<Vec<Package>> {
+    let list = auditable_info::audit_info_from_slice(binary, MAX_PACKAGES_BYTES).context(
+        "it has no list of its packages: `cargo xtask setup --only release` installs `cargo auditable`, which adds it",
+    )?;
+    Ok(list.packages)
+}
+
+/// Whether the code of a package is in the binary. That of the others ran while it was built.
+pub(super) fn is_linked(package: &Package) -> bool {
+    package.kind == DependencyKind::Runtime
+}
+
 fn ensure_lists_linked_packages(binary: &Binary) -> Result<()> {
     let linked = static_binary::linked_packages(&shell::host_target()?)?;
     let linked: BTreeSet<_> = linked.into_iter().map(|package| (package.name, package.version)).collect();
-    let listed = binary.packages.iter().filter(|package| package.kind == Kind::Runtime);
-    let listed: BTreeSet<_> = listed.map(|package| (package.name.clone(), package.version.clone())).collect();
+    let listed = binary.packages.iter().filter(|package| is_linked(package));
+    let listed: BTreeSet<_> =
+        listed.map(|package| (package.name.clone(), package.version.to_string())).collect();
     let different: Vec<_> = linked.symmetric_difference(&listed).collect();
     ensure!(different.is_empty(), "the binary lists other packages than are linked: {different:?}");
     Ok(())
@@ -85,6 +102,13 @@ mod tests {
         let test = fs::read(std::env::current_exe().unwrap()).unwrap();
         let error = static_architecture(&test).unwrap_err();
         assert!(error.to_string().contains("linked dynamically"), "{error:#}");
+    }
+
+    #[test]
+    fn a_binary_without_a_list_is_refused_with_what_adds_it() {
+        let test = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let error = listed_packages(&test).unwrap_err().to_string();
+        assert!(error.contains("cargo auditable"), "{error}");
     }
 
     #[test]

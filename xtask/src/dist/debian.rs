@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::{
     release::{NAME, Release},
@@ -16,7 +16,7 @@ const MAINTAINER: &str = "Profiler Authors <authors@profiler.invalid>";
 pub(super) fn pack(release: &Release) -> Result<Vec<u8>> {
     let data = data(release)?;
     let control = control(release, &data)?;
-    ar(
+    archive(
         release.time_s,
         &[
             ("debian-binary", b"2.0\n".to_vec()),
@@ -132,36 +132,21 @@ fn changelog(release: &Release) -> Result<String> {
     ))
 }
 
-/// An archive in the common format of ar(5), as `dpkg-deb` reads it.
-fn ar(time_s: u64, members: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
-    const MAX_NAME_BYTES: usize = 15;
-    let mut archive = b"!<arch>\n".to_vec();
+/// An archive as `dpkg-deb` reads it, with files of mode 0644 that root owns.
+fn archive(time_s: u64, members: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
+    let mut archive = ar::Builder::new(Vec::new());
     for (name, content) in members {
-        ensure!(name.len() <= MAX_NAME_BYTES, "{name} is too long for an ar archive");
-        let size = content.len();
-        let header = format!("{name:<16}{time_s:<12}{0:<6}{0:<6}{1:<8}{size:<10}`\n", 0, "100644");
-        archive.extend(header.bytes());
-        archive.extend(content);
-        if size % 2 == 1 {
-            archive.push(b'\n');
-        }
+        let mut header = ar::Header::new(name.as_bytes().to_vec(), u64::try_from(content.len())?);
+        header.set_mtime(time_s);
+        header.set_mode(0o100644);
+        archive.append(&header, content.as_slice())?;
     }
-    Ok(archive)
+    Ok(archive.into_inner()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::release::tests::example, *};
-
-    #[test]
-    fn members_of_odd_length_are_padded() {
-        let archive = ar(7, &[("odd", b"abc".to_vec()), ("even", b"de".to_vec())]).unwrap();
-        let text = String::from_utf8(archive).unwrap();
-        let odd = "odd             7           0     0     100644  3         `\nabc\n";
-        let even = "even            7           0     0     100644  2         `\nde";
-        assert_eq!(text, format!("!<arch>\n{odd}{even}"));
-        assert!(ar(7, &[("a-name-of-16-bytes", Vec::new())]).is_err());
-    }
 
     #[test]
     fn every_file_has_a_checksum() {

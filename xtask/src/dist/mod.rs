@@ -5,7 +5,6 @@
 
 #![cfg(feature = "commands")]
 
-mod audit_data;
 mod bill_of_materials;
 mod binary;
 mod debian;

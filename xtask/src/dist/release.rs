@@ -126,10 +126,9 @@ fn commit_time() -> Result<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{
-        super::audit_data::{Kind, ListedPackage},
-        *,
-    };
+    use auditable_serde::{DependencyKind, Package, Source};
+
+    use super::*;
 
     pub(in crate::dist) fn example() -> Release {
         let file = |name: &str| NamedFile { name: name.to_owned(), content: name.as_bytes().to_vec() };
@@ -160,24 +159,24 @@ pub(super) mod tests {
     }
 
     /// The profiler, a package of its own, one of a registry, and a procedural macro.
-    fn listed_packages() -> Vec<ListedPackage> {
-        let package = |name: &str, version: &str, source: &str, kind| ListedPackage {
+    fn listed_packages() -> Vec<Package> {
+        let package = |name: &str, version: &str, source, kind| Package {
             name: name.to_owned(),
-            version: version.to_owned(),
-            source: source.to_owned(),
+            version: version.parse().unwrap(),
+            source,
             kind,
             dependencies: Vec::new(),
             root: false,
         };
         vec![
-            ListedPackage {
+            Package {
                 dependencies: vec![1, 2, 3],
                 root: true,
-                ..package("profiler", "1.2.3", "local", Kind::Runtime)
+                ..package("profiler", "1.2.3", Source::Local, DependencyKind::Runtime)
             },
-            package("profiler-common", "1.2.3", "local", Kind::Runtime),
-            package("wasi", "0.14.7+wasi-0.2.4", "crates.io", Kind::Runtime),
-            package("clap_derive", "4.6.7", "crates.io", Kind::Build),
+            package("profiler-common", "1.2.3", Source::Local, DependencyKind::Runtime),
+            package("wasi", "0.14.7+wasi-0.2.4", Source::CratesIo, DependencyKind::Runtime),
+            package("clap_derive", "4.6.7", Source::CratesIo, DependencyKind::Build),
         ]
     }
 
