@@ -16,7 +16,12 @@ use super::{
     measure::{self, End},
     report::Report,
 };
-use crate::{process::OwnedChild, project, shell, soak::Churn, workspace::cargo};
+use crate::{
+    process::OwnedChild,
+    project, shell,
+    soak::{Account, Churn},
+    workspace::cargo,
+};
 
 /// Five windows.
 const SECONDS: u64 = 300;
@@ -79,18 +84,18 @@ fn run(setting: &Setting, has_backend: bool, seconds: u64) -> Result<[f64; 7]> {
     let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
     let settled = length - measure::settled_after(length);
     let log = fs::read_to_string(&output)?;
-    let account =
-        log.lines().rfind(|line| line.contains("event=stopped")).context("the agent has no account")?;
-    let windows = log.lines().filter(|line| line.contains("event=window"));
-    let sent_bytes: u64 = windows.map(|line| field(line, "bytes")).sum::<Result<_>>()?;
+    let last = log.lines().rfind(|line| line.contains("event=stopped"));
+    let account = Account::parse(last.context("the agent has no account")?);
+    let windows = log.lines().filter(|line| line.contains("event=window")).map(Account::parse);
+    let sent_bytes = windows.map(|window| window.number("bytes")).sum::<Result<u64>>()?;
     Ok([
         1e3 * run.settled_cpu.as_secs_f64() / settled.as_secs_f64(),
         run.peak_bytes as f64 / 1e6,
         1e3 * start.as_secs_f64(),
-        field(account, "sampled")? as f64,
+        account.number("sampled")? as f64,
         sent_bytes as f64 / 1e3 / seconds as f64,
-        field(account, "delivered")? as f64,
-        field(account, "spooled")? as f64,
+        account.number("delivered")? as f64,
+        account.number("spooled")? as f64,
     ])
 }
 
@@ -118,12 +123,4 @@ impl Receiver {
         let child = OwnedChild::spawn(Command::new(program).arg(address.to_string()).stdout(output))?;
         Ok(Self { _child: child, url: format!("http://{address}") })
     }
-}
-
-/// A number in a line of the agent's log.
-pub(crate) fn field(line: &str, name: &str) -> Result<u64> {
-    let mut fields = line.split_whitespace().filter_map(|field| field.split_once('='));
-    let (_, number) =
-        fields.find(|(found, _)| *found == name).with_context(|| format!("no {name} in {line:?}"))?;
-    number.parse().with_context(|| format!("{name} is no number in {line:?}"))
 }

@@ -1,33 +1,37 @@
-//! Runs the node agent beside the churn, with a receiver, and checks its CPU time, memory, descriptors and account.
+//! The node agent with a receiver: its CPU time and its account.
 
-use std::{
-    fs,
-    io::BufReader,
-    process::{ChildStdout, Command},
-    time::Duration,
+use std::{fs, process::Command};
+
+use anyhow::Result;
+
+use super::{
+    Subject,
+    program::{Account, Minute},
 };
-
-use anyhow::{Context as _, Result, ensure};
-
-use super::{Churn, DOCUMENT, usage::Usage};
 use crate::{
     bench::{
-        agent::{Receiver, field},
+        agent::Receiver,
         in_turns::median,
         report::{Report, number},
     },
-    document,
-    process::{OwnedChild, next_line},
     project, shell,
     workspace::cargo,
 };
 
-const MAX_MILLICORES: f64 = 10.0;
-const MAX_PEAK_MB: f64 = 64.0;
-const MAX_DESCRIPTORS: f64 = 512.0;
+pub(super) const SUBJECT: Subject = Subject {
+    table: "soak-agent",
+    heading: "| minute | resident MB | peak MB | descriptors | CPU, thousandths | sampled | delivered | queued | account |\n\
+|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+    line_of_minute: "event=window",
+    last_line: "event=stopped",
+    prepare,
+    cells,
+    is_exact,
+    summary,
+    check,
+};
 
-const HEADING: &str = "| minute | resident MB | peak MB | descriptors | CPU, thousandths | sampled | delivered | queued | account |\n\
-|---:|---:|---:|---:|---:|---:|---:|---:|---|";
+const MAX_MILLICORES: f64 = 10.0;
 
 /// The parts of `sampled` in a line of the log.
 const PARTS: [&str; 8] = [
@@ -41,147 +45,55 @@ const PARTS: [&str; 8] = [
     "dropped-too-large",
 ];
 
-/// The running agent. Dropping it stops it.
-struct NodeAgent {
-    child: OwnedChild,
-    log: BufReader<ChildStdout>,
-    cpu: Duration,
-}
-
-/// What the agent used in a minute, and the account of all minutes.
-struct Minute {
-    usage: Usage,
-    millicores: f64,
-    account: Account,
-}
-
-#[derive(Clone, Copy)]
-struct Account {
-    is_exact: bool,
-    sampled: u64,
-    delivered: u64,
-    queued: u64,
-}
-
-/// Runs it for so many windows of a minute.
-pub(super) fn run(minutes: u64, write: bool) -> Result<()> {
+fn prepare(minutes: u64) -> Result<(Command, Option<Receiver>)> {
     shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler-cli"]))?;
     let folder = project::root().join("target/soak-agent");
     fs::create_dir_all(&folder)?;
     let receiver = Receiver::start(&folder)?;
-    let mut churn = Churn::start()?;
-    let mut agent = NodeAgent::start(&receiver.url, minutes)?;
-    let mut table = format!("{HEADING}\n");
-    println!("{HEADING}");
-    let mut measured = Vec::new();
-    for number in 1..=minutes {
-        let minute = agent.minute()?;
-        let row = minute.row(number);
-        println!("{row}");
-        table.push_str(&row);
-        table.push('\n');
-        measured.push(minute);
-    }
-    let last = agent.finish()?;
-    let done = churn.end()?;
-    let summary = format!(
-        "{:.2} thousandths of a CPU in the median minute. {} samples, {} delivered. {done}",
-        median_millicores(&measured),
-        last.sampled,
-        last.delivered
-    );
-    println!("{summary}");
-    if write {
-        document::write(DOCUMENT, "soak-agent", &format!("{table}\n{summary}\n"))?;
-    }
-    let failures = check(&measured, last).exceeded_budgets;
-    ensure!(failures.is_empty(), "{} limits are exceeded:\n  {}", failures.len(), failures.join("\n  "));
-    done.ensure_pace(minutes)
+    // One window more: the first one is shorter, by a random time.
+    let seconds = (60 * (minutes + 1)).to_string();
+    let mut command = Command::new(project::root().join("target/release/profiler"));
+    command.args(["agent", "-F", "19", "-d", &seconds, "--otlp", &receiver.url]);
+    Ok((command, Some(receiver)))
 }
 
-fn check(minutes: &[Minute], last: Account) -> Report {
-    let mut report = Report::default();
-    let most = |figure: fn(&Minute) -> f64| minutes.iter().map(figure).fold(0.0, f64::max);
-    let wrong = minutes.iter().filter(|minute| !minute.account.is_exact).count();
+fn cells(minute: &Minute) -> Result<Vec<String>> {
+    let mut cells = vec![number(millicores(minute))];
+    for name in ["sampled", "delivered", "queued"] {
+        cells.push(minute.account.number(name)?.to_string());
+    }
+    Ok(cells)
+}
+
+fn is_exact(account: &Account) -> Result<bool> {
+    let parts = PARTS.iter().map(|part| account.number(part)).sum::<Result<u64>>()?;
+    Ok(parts == account.number("sampled")?)
+}
+
+fn summary(minutes: &[Minute], last: &Account) -> Result<String> {
+    Ok(format!(
+        "{:.2} thousandths of a CPU in the median minute. {} samples, {} delivered. ",
+        median_millicores(minutes),
+        last.number("sampled")?,
+        last.number("delivered")?
+    ))
+}
+
+fn check(minutes: &[Minute], last: &Account, report: &mut Report) -> Result<()> {
     report.at_most("CPU, thousandths in the median minute", median_millicores(minutes), MAX_MILLICORES);
-    report.at_most(
-        "peak of resident memory, MB",
-        most(|minute| minute.usage.peak_bytes as f64 / 1e6),
-        MAX_PEAK_MB,
-    );
-    report.at_most("descriptors", most(|minute| minute.usage.descriptors as f64), MAX_DESCRIPTORS);
-    report.at_most("accounts that do not add up", (wrong + usize::from(!last.is_exact)) as f64, 0.0);
-    report.at_least("samples delivered", last.delivered as f64, last.sampled as f64);
-    report
+    let [delivered, sampled] = [last.number("delivered")?, last.number("sampled")?];
+    report.at_least("samples delivered", delivered as f64, sampled as f64);
+    Ok(())
 }
 
 /// The first minute has the start, and may be shorter than a minute.
 fn median_millicores(minutes: &[Minute]) -> f64 {
-    median(minutes.iter().skip(1).map(|minute| minute.millicores).collect())
+    median(minutes.iter().skip(1).map(millicores).collect())
 }
 
-impl NodeAgent {
-    fn start(url: &str, minutes: u64) -> Result<Self> {
-        // One window more: the first one is shorter, by a random time.
-        let seconds = (60 * (minutes + 1)).to_string();
-        let mut command = Command::new(project::root().join("target/release/profiler"));
-        command.args(["agent", "-F", "19", "-d", &seconds, "--otlp", url]);
-        let (child, log) = OwnedChild::with_output(&mut command)?;
-        Ok(Self { child, log, cpu: Duration::ZERO })
-    }
-
-    /// Waits for the next window and measures the process.
-    fn minute(&mut self) -> Result<Minute> {
-        const SECONDS: f64 = 60.0;
-        let line = self.line_with("event=window")?;
-        let usage = Usage::of(self.child.id())?;
-        let cpu = usage.cpu - std::mem::replace(&mut self.cpu, usage.cpu);
-        let millicores = 1e3 * cpu.as_secs_f64() / SECONDS;
-        Ok(Minute { usage, millicores, account: Account::parse(&line)? })
-    }
-
-    fn finish(mut self) -> Result<Account> {
-        let line = self.line_with("event=stopped")?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "the agent failed: {status}");
-        Account::parse(&line)
-    }
-
-    fn line_with(&mut self, text: &str) -> Result<String> {
-        loop {
-            let line = next_line(&mut self.log).context("the agent failed")?;
-            if line.contains(text) {
-                return Ok(line);
-            }
-        }
-    }
-}
-
-impl Account {
-    fn parse(line: &str) -> Result<Self> {
-        let mut parts = 0;
-        for part in PARTS {
-            parts += field(line, part)?;
-        }
-        let sampled = field(line, "sampled")?;
-        let (delivered, queued) = (field(line, "delivered")?, field(line, "queued")?);
-        Ok(Self { is_exact: parts == sampled, sampled, delivered, queued })
-    }
-}
-
-impl Minute {
-    fn row(&self, minute: u64) -> String {
-        let Self { usage, millicores, account: Account { is_exact, sampled, delivered, queued } } = self;
-        let megabytes = |bytes: u64| number(bytes as f64 / 1e6);
-        format!(
-            "| {minute} | {} | {} | {} | {} | {sampled} | {delivered} | {queued} | {} |",
-            megabytes(usage.resident_bytes),
-            megabytes(usage.peak_bytes),
-            usage.descriptors,
-            number(*millicores),
-            if *is_exact { "exact" } else { "**wrong**" },
-        )
-    }
+fn millicores(minute: &Minute) -> f64 {
+    const SECONDS: f64 = 60.0;
+    1e3 * minute.cpu.as_secs_f64() / SECONDS
 }
 
 #[cfg(test)]
@@ -193,9 +105,8 @@ dropped-outage=1 dropped-too-old=0 dropped-rejected=1 dropped-too-large=0 reques
 
     #[test]
     fn an_account_is_exact_when_its_parts_add_up() {
-        let account = Account::parse(LINE).unwrap();
-        assert_eq!((account.is_exact, account.sampled, account.queued), (true, 9, 2));
-        assert!(!Account::parse(&LINE.replace("sampled=9", "sampled=8")).unwrap().is_exact);
-        assert!(Account::parse("event=window").is_err());
+        assert!(is_exact(&Account::parse(LINE)).unwrap());
+        assert!(!is_exact(&Account::parse(&LINE.replace("sampled=9", "sampled=8"))).unwrap());
+        assert!(is_exact(&Account::parse("event=window")).is_err());
     }
 }
