@@ -12,7 +12,8 @@ use crate::{
     test::{
         features, minimum_rust, packaging,
         report::{self, Step},
-        selections, static_checks,
+        selections::{self, run_long},
+        static_checks,
     },
     workspace::cargo,
 };
@@ -34,12 +35,24 @@ const STEPS: [Step; 21] = [
     Step::check("BPF object", build_ebpf::install_and_check),
     Step::check("kernel matrix", kernel_matrix::run_always),
     Step::check("a machine with many CPUs", kernel_matrix::run_many_cpus),
-    Step::check("unwind tables of all files in /usr", selections::compare_all_unwind_tables),
-    Step::check("computed unwind rows of all files in /usr", selections::compare_all_computed_rows),
-    Step::check("two million steps of a program without CFI", selections::step_two_million_instructions),
-    Step::check("200,000 steps of .NET methods", selections::step_dotnet_methods),
-    Step::check("a million OTLP requests", selections::check_a_million_otlp_requests),
-    Step::check("ten minutes of a healthy server", selections::record_healthy_server),
+    Step::check("unwind tables of all files in /usr", || {
+        run_long(selections::CFI_COMPARISON, "PROFILER_COMPARE", "/usr")
+    }),
+    Step::check("computed unwind rows of all files in /usr", || {
+        run_long("rows_agree_with_the_call_frame_information", "PROFILER_COMPARE", "/usr")
+    }),
+    Step::check("two million steps of a program without CFI", || {
+        run_long("rows_of_a_static_musl_program_are_right_at_each_stop", "PROFILER_STOPS", "2000000")
+    }),
+    Step::check("200,000 steps of .NET methods", || {
+        run_long("optimized_methods_have_their_callers_at_each_instruction", "PROFILER_STOPS", "200000")
+    }),
+    Step::check("a million OTLP requests", || {
+        run_long(selections::OTLP_RULES, "PROFILER_RANDOM_WINDOWS", "1000000")
+    }),
+    Step::check("ten minutes of a healthy server", || {
+        run_long(selections::HEALTHY_SERVER, "PROFILER_HEALTHY_SECONDS", "600")
+    }),
     Step::check("healthy programs", selections::sample_healthy_programs),
     Step::check("soak", soak::smoke),
     Step::check("fuzz", fuzz::run_all),

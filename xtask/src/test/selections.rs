@@ -34,22 +34,13 @@ const SLOW_TESTS: [&str; 3] =
     ["many_stacks_once_are_valid", "unwind_info_agrees_with_the_code_of_prologues", CFI_COMPARISON];
 
 /// The test that compares unwind tables with gimli's evaluation, by default those of a sample of files.
-const CFI_COMPARISON: &str = "unwind_tables_agree_with_the_call_frame_information";
-
-/// Compares unwind rows from instructions with the CFI.
-const COMPUTED_ROWS: &str = "rows_agree_with_the_call_frame_information";
-
-/// Compares them with a shadow stack.
-const SINGLE_STEPS: &str = "rows_of_a_static_musl_program_are_right_at_each_stop";
-
-/// Compares unwind rows of optimized .NET methods with the chain of their calls.
-const DOTNET_SINGLE_STEPS: &str = "optimized_methods_have_their_callers_at_each_instruction";
+pub(crate) const CFI_COMPARISON: &str = "unwind_tables_agree_with_the_call_frame_information";
 
 /// The test that checks random OTLP requests by the rules of the backends, by default few of them.
-const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
+pub(crate) const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
 
 /// The test that records a server under load, by default for seconds.
-const HEALTHY_SERVER: &str = "a_healthy_server_under_load_has_no_incident";
+pub(crate) const HEALTHY_SERVER: &str = "a_healthy_server_under_load_has_no_incident";
 
 /// The test of findings on healthy programs, by default few of them.
 const HEALTHY_PROGRAMS: &str = "healthy_programs_have_no_finding";
@@ -118,11 +109,6 @@ pub(crate) fn run_embedder() -> Result<()> {
     shell::run(with_privileges(&mut test)?)
 }
 
-/// Records a healthy server for ten minutes, in which no condition may become true.
-pub(crate) fn record_healthy_server() -> Result<()> {
-    run_long(HEALTHY_SERVER, "PROFILER_HEALTHY_SECONDS", "600")
-}
-
 /// Checks that servers of Debian's packages have no finding, idle and under load, and that programs with a problem have the finding
 /// of its cause.
 pub(crate) fn sample_healthy_programs() -> Result<()> {
@@ -131,33 +117,8 @@ pub(crate) fn sample_healthy_programs() -> Result<()> {
     run_long(KNOWN_CAUSES, SITUATIONS, "all")
 }
 
-/// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
-pub(crate) fn compare_all_unwind_tables() -> Result<()> {
-    run_long(CFI_COMPARISON, "PROFILER_COMPARE", "/usr")
-}
-
-/// Compares unwind rows from instructions with the CFI of every ELF file below `/usr`.
-pub(crate) fn compare_all_computed_rows() -> Result<()> {
-    run_long(COMPUTED_ROWS, "PROFILER_COMPARE", "/usr")
-}
-
-/// Compares unwind rows from instructions with a shadow stack at two million stops of a program.
-pub(crate) fn step_two_million_instructions() -> Result<()> {
-    run_long(SINGLE_STEPS, "PROFILER_STOPS", "2000000")
-}
-
-/// Unwinds optimized .NET methods at 200,000 stops of each program.
-pub(crate) fn step_dotnet_methods() -> Result<()> {
-    run_long(DOTNET_SINGLE_STEPS, "PROFILER_STOPS", "200000")
-}
-
-/// Checks a million random OTLP requests by the rules of the backends.
-pub(crate) fn check_a_million_otlp_requests() -> Result<()> {
-    run_long(OTLP_RULES, "PROFILER_RANDOM_WINDOWS", "1000000")
-}
-
 /// Runs one test with more work than by default.
-fn run_long(name: &str, variable: &str, value: &str) -> Result<()> {
+pub(crate) fn run_long(name: &str, variable: &str, value: &str) -> Result<()> {
     let tests = Nextest::new(Profile::Long).filter(&format!("test(/{name}$/)")).env(variable, value);
     suite::run(tests, privileged).map(drop)
 }
