@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result};
 use super::{
     Setting,
     in_turns::in_turns,
-    measure::{self, End},
-    report::Report,
+    measure,
+    report::{Column, Report},
 };
 use crate::{
     process::OwnedChild,
@@ -26,9 +26,15 @@ use crate::{
 /// Five windows.
 const SECONDS: u64 = 300;
 
-const MILLICORES_MAX: f64 = 10.0;
-const PEAK_MB_MAX: f64 = 64.0;
-const START_MS_MAX: f64 = 1000.0;
+const COLUMNS: [Column; 7] = [
+    Column::at_most("CPU, thousandths", 10.0),
+    Column::at_most("peak MB", 64.0),
+    Column::at_most("start ms", 1000.0),
+    Column::new("samples"),
+    Column::new("sent kB/s"),
+    Column::new("delivered"),
+    Column::new("spooled"),
+];
 
 const LEGEND: &str = "CPU: user and system time, in thousandths of a CPU, after the first two seconds. peak: resident memory. \
 start: from the agent's exec until its timers run. sent: compressed requests.";
@@ -41,27 +47,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let mut churn = Churn::start()?;
     let rows = in_turns("agent", 1, &SCENARIOS, |has_backend| run(setting, *has_backend, seconds))?;
     churn.end()?;
-    let mut report = Report::new(&format!(
-        "Measured on {}, one run of {seconds} s each, beside the churn of `cargo xtask soak`.",
-        setting.machine
-    ));
-    report.heading(&[
-        "`profiler agent -F 19`, backend",
-        "CPU, thousandths",
-        "peak MB",
-        "start ms",
-        "samples",
-        "sent kB/s",
-        "delivered",
-        "spooled",
-    ]);
-    for row in &rows {
-        let figures = row.medians();
-        report.row(&row.title, &figures);
-        report.at_most("agent: CPU, thousandths", figures[0], MILLICORES_MAX);
-        report.at_most("agent: peak MB", figures[1], PEAK_MB_MAX);
-        report.at_most("agent: start ms", figures[2], START_MS_MAX);
-    }
+    let how = format!("one run of {seconds} s each, beside the churn of `cargo xtask soak`");
+    let mut report = setting.report(&how);
+    report.table("`profiler agent -F 19`, backend", &COLUMNS, &rows);
     report.paragraph(LEGEND);
     Ok(report)
 }
@@ -78,12 +66,11 @@ fn run(setting: &Setting, has_backend: bool, seconds: u64) -> Result<[f64; 7]> {
         // The port of the discard protocol (RFC 863), at which nothing listens.
         None => command.args(["--otlp", "http://127.0.0.1:9", "--spool"]).arg(&spool),
     };
-    let output = setting.folder.join("agent.output");
-    let run = measure::run(&mut command, length, End::Itself, &output)?;
+    let run = setting.measure(&mut command, seconds, "agent")?;
     fs::remove_dir_all(&spool)?;
     let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
     let settled = length - measure::settled_after(length);
-    let log = fs::read_to_string(&output)?;
+    let log = fs::read_to_string(setting.folder.join("agent.output"))?;
     let last = log.lines().rfind(|line| line.contains("event=stopped"));
     let account = Account::parse(last.context("the agent has no account")?);
     let windows = log.lines().filter(|line| line.contains("event=window")).map(Account::parse);

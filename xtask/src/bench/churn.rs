@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 use super::{
     Setting,
     in_turns::in_turns,
-    measure::{self, End},
-    report::{Report, number},
+    measure::Run,
+    report::{Column, Report, number},
     target::Target,
     tool::ToolName,
 };
@@ -54,14 +54,11 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let long_s = LONG_FACTOR * seconds;
     let [_, long_cpu_s, _] = run(setting, SCENARIOS[1].1.as_ref(), long_s)?;
     drop(loops);
-    let mut report = Report::new(&format!(
-        "Measured on {}, medians of {} runs of {seconds} s in turns, beside {LOOPS} loops of `/bin/true; /bin/ls /`.",
-        setting.machine, setting.runs
+    let runs = setting.runs;
+    let mut report = setting.report(&format!(
+        "medians of {runs} runs of {seconds} s in turns, beside {LOOPS} loops of `/bin/true; /bin/ls /`"
     ));
-    report.heading(&["profiler", "forks/s", "CPU s", "whole %"]);
-    for row in &rows {
-        report.row(&row.title, &row.medians());
-    }
+    report.table("profiler", &["forks/s", "CPU s", "whole %"].map(Column::new), &rows);
     report.paragraph(LEGEND);
     let [none, profiler, perf] = [0, 1, 4].map(|row| rows[row].medians());
     report.at_least("churn: forks kept, %", 100.0 * profiler[0] / none[0], FORKS_PERCENT_MIN);
@@ -96,7 +93,7 @@ fn run(setting: &Setting, profiler: Option<&(ToolName, &str)>, seconds: u64) -> 
     Ok([forks_per_second, cpu_s, whole.unwrap_or(f64::NAN)])
 }
 
-fn profile(setting: &Setting, tool: ToolName, options: &str, seconds: u64) -> Result<measure::Run> {
+fn profile(setting: &Setting, tool: ToolName, options: &str, seconds: u64) -> Result<Run> {
     let found = setting.tools.iter().find(|known| known.name == tool);
     let mut command = Command::new(found.context("it is not among the profilers to compare")?.program()?);
     let seconds_text = seconds.to_string();
@@ -106,8 +103,7 @@ fn profile(setting: &Setting, tool: ToolName, options: &str, seconds: u64) -> Re
     } else {
         command.args(["-d", &seconds_text]);
     }
-    let text = setting.folder.join("churn.output");
-    measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &text)
+    setting.measure(&mut command, seconds, "churn")
 }
 
 /// The processes and threads that were started since boot (`processes` of proc_stat(5)).

@@ -61,8 +61,7 @@ const BUDGETS: [Budget; 17] = [
 
 /// The tables about the cost of the profiler and of others.
 pub(super) fn report(all: &Measurements, setting: &Setting) -> Report {
-    let Setting { machine, runs, .. } = setting;
-    let mut report = Report::new(&format!("Measured on {machine}, medians of {runs} runs in turns."));
+    let mut report = setting.report(&format!("medians of {} runs in turns", setting.runs));
     for (title, series) in [
         ("One busy native thread, 24 calls deep, 99 Hz", &all.native_99_hz),
         ("The same at 999 Hz", &all.native_999_hz),

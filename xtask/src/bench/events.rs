@@ -42,15 +42,14 @@ const SESSIONS: [(&str, &[&str]); 4] = [
 
 /// Measures all.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
-    let mut report = Report::default();
-    throughput(setting, &mut report)?;
+    let mut report = throughput(setting)?;
     pauses(setting, &mut report)?;
     report.paragraph(LEGEND);
     Ok(report)
 }
 
 /// The throughput of a server with and without events, in turns.
-fn throughput(setting: &Setting, report: &mut Report) -> Result<()> {
+fn throughput(setting: &Setting) -> Result<Report> {
     let server = WarmServer::start(None, setting)?;
     let mut rows = Vec::new();
     for (events, seconds) in SERVER_EVENTS {
@@ -61,17 +60,17 @@ fn throughput(setting: &Setting, report: &mut Report) -> Result<()> {
         rows.push((title.clone(), burden::pairs(&title, setting, without, with)?));
     }
     let pairs = rows.first().map_or(0, |(_, pairs)| pairs.len());
-    *report = Report::new(&format!(
+    let mut report = Report::new(&format!(
         "Measured on {}. An ASP.NET Core server under full load, {pairs} pairs of runs without and with the events, in turns.",
         setting.machine
     ));
-    burden::write_table(report, &rows);
+    burden::write_table(&mut report, &rows);
     if let Some((title, pairs)) = rows.first() {
         let change = throughput_change_percent(pairs);
         let what = format!("events: throughput with {title}, %");
         report.at_least(&what, change, DEFAULT_CHANGE_PERCENT_MIN);
     }
-    Ok(())
+    Ok(report)
 }
 
 /// The longest gaps of a thread while sessions start and end.

@@ -1,16 +1,17 @@
 //! Measures time, memory and size of writing a large profile in each format, and inferno's collapse of the same
 //! samples.
 
-use std::{fs, process::Command};
+use std::fs;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use super::{
     Setting,
     in_turns::{Row, in_turns},
-    report::Report,
+    read_numbers,
+    report::{Column, Report},
 };
-use crate::{project, shell};
+use crate::workspace::cargo;
 
 const FORMATS: [&str; 10] =
     ["folded", "svg", "html", "top", "pprof", "speedscope", "firefox", "perf-script", "trace-zip", "profile"];
@@ -18,13 +19,12 @@ const FORMATS: [&str; 10] =
 const LEGEND: &str = "Peak: of the process, the profile itself included. inferno: its collapse of the text in the format \
 perf-script, from a file.";
 
-const COLUMNS: [&str; 3] = ["s", "peak MB", "MB written"];
-
-/// The most seconds, and the most memory, MB.
-const REPEATED_MAX: [f64; 2] = [1.0, 200.0];
+const REPEATED: [Column; 3] =
+    [Column::at_most("s", 1.0), Column::at_most("peak MB", 200.0), Column::new("MB written")];
 
 /// A worst case: only names repeat.
-const ALL_DIFFERENT_MAX: [f64; 2] = [5.0, 1_000.0];
+const ALL_DIFFERENT: [Column; 3] =
+    [Column::at_most("s", 5.0), Column::at_most("peak MB", 1_000.0), Column::new("MB written")];
 
 /// Measures the writing of a large profile in each format.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
@@ -32,34 +32,20 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
         "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.",
         setting.runs
     ));
-    report.heading(&[["50,000 stacks"].as_slice(), &COLUMNS].concat());
-    let rows = write_all(setting, &mut report, ("50,000 stacks", "50000"), REPEATED_MAX)?;
+    let rows = write_all(setting, "50000")?;
+    report.table("50,000 stacks", &REPEATED, &rows);
     let collapse = collapse(setting)?;
     report.row("folded, by inferno", &collapse);
     report.at_most("seconds to write folded stacks, beside inferno", rows[0].medians()[0], collapse[0]);
-    report.heading(&[["1,000,000 stacks, each once"].as_slice(), &COLUMNS].concat());
-    write_all(setting, &mut report, ("1,000,000 stacks", "1000000"), ALL_DIFFERENT_MAX)?;
+    report.table("1,000,000 stacks, each once", &ALL_DIFFERENT, &write_all(setting, "1000000")?);
     report.paragraph(LEGEND);
     Ok(report)
 }
 
-/// Adds a row for each format.
-fn write_all(
-    setting: &Setting,
-    report: &mut Report,
-    (what, stacks): (&str, &str),
-    limits: [f64; 2],
-) -> Result<Vec<Row<3>>> {
+/// Writes so many stacks in each format.
+fn write_all(setting: &Setting, stacks: &str) -> Result<Vec<Row<3>>> {
     let formats = FORMATS.map(|format| (format, format));
-    let rows = in_turns("formats", setting.runs, &formats, |format| run(&[format, stacks]))?;
-    for row in &rows {
-        let figures = row.medians();
-        report.row(&row.title, &figures);
-        for ((unit, figure), limit) in COLUMNS.iter().zip(figures).zip(limits) {
-            report.at_most(&format!("{}, {what}, {unit}", row.title), figure, limit);
-        }
-    }
-    Ok(rows)
+    in_turns("formats", setting.runs, &formats, |format| run(&[format, stacks]))
 }
 
 /// The collapse by inferno of the samples as text.
@@ -74,9 +60,7 @@ fn collapse(setting: &Setting) -> Result<[f64; 3]> {
 
 /// The figures of one run in the order of the columns.
 fn run(arguments: &[&str]) -> Result<[f64; 3]> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--quiet", "--release", "--package", "profiler-tests", "--bin", "formats", "--"]);
-    let said = shell::read(cargo.args(arguments).current_dir(project::root()))?;
-    let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-    <[f64; 3]>::try_from(numbers).map_err(|_| anyhow!("said `{said}`"))
+    let mut cargo =
+        cargo(&["run", "--quiet", "--release", "--package", "profiler-tests", "--bin", "formats", "--"]);
+    read_numbers(cargo.args(arguments))
 }

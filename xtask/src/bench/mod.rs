@@ -29,12 +29,13 @@ pub(crate) mod target;
 mod tool;
 mod waiting;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
 use self::{
+    measure::{End, Run},
     report::Report,
     sysctl::Sysctl,
     tool::{Tool, ToolName},
@@ -174,6 +175,24 @@ pub(crate) fn smoke() -> Result<()> {
 }
 
 impl Setting {
+    /// A report that begins with the machine and with how it was measured.
+    fn report(&self, how: &str) -> Report {
+        Report::new(&format!("Measured on {}, {how}.", self.machine))
+    }
+
+    /// The profiler, to sample for a time.
+    fn profiler(&self, seconds: u64) -> Command {
+        let mut command = Command::new(&self.profiler);
+        command.args(["-d", &seconds.to_string()]);
+        command
+    }
+
+    /// Runs a command that samples for a time, and measures it. The file `NAME.output` in the folder has what it prints.
+    fn measure(&self, command: &mut Command, seconds: u64, name: &str) -> Result<Run> {
+        let output = self.folder.join(name).with_extension("output");
+        measure::run(command, Duration::from_secs(seconds), End::Itself, &output)
+    }
+
     /// The sampling time of a measurement whose regular time is `seconds`.
     fn seconds(&self, seconds: u64) -> u64 {
         const QUICK: u64 = 2;
@@ -230,6 +249,13 @@ fn program_tools(tools: &[Tool]) -> Vec<Tool> {
 
 /// Unwinding of perf without frame pointers: 8 KiB of stack with each sample.
 const PERF_COPIES_STACKS: &str = "--call-graph dwarf";
+
+/// Runs a program that prints `N` numbers.
+fn read_numbers<const N: usize>(program: &mut Command) -> Result<[f64; N]> {
+    let said = shell::read(program)?;
+    let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    numbers.try_into().map_err(|_| anyhow!("said `{said}`"))
+}
 
 /// A short description of the machine.
 fn machine() -> Result<String> {

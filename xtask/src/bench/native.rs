@@ -43,7 +43,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Measurements> {
     let with_first_peer = Plan { tools: &tools[..tools.len().min(3)], runs: 1 };
     let without_frame_pointers = frameless_tools(tools);
 
-    let chain = Target::start("chain")?;
+    let chain = Target::start("chain", &[])?;
     let known =
         |frequency_hz, seconds| Job { known: KnownStacks::Chain, ..job(&chain, frequency_hz, seconds) };
     let native_99_hz = all.carry_out(&known(99, seconds(10)), &chain);
@@ -54,11 +54,11 @@ pub(super) fn measure(setting: &Setting) -> Result<Measurements> {
     let short = own_runs.carry_out(&job(&chain, 9_999, seconds(5)), &chain);
     let long = own_runs.carry_out(&job(&chain, 9_999, 3 * seconds(5)), &chain);
     drop(chain);
-    let frameless = measure_on(&Target::start("chain-frameless")?, |target| {
+    let frameless = measure_on(&Target::start("chain-frameless", &[])?, |target| {
         let plan = Plan { tools: &without_frame_pointers, runs };
         plan.carry_out(&Job { known: KnownStacks::Chain, ..job(target, 999, seconds(10)) }, target)
     });
-    let forty_frames = measure_on(&Target::start_shapes("40")?, |target| {
+    let forty_frames = measure_on(&Target::start("unwinding/shapes", &["40"])?, |target| {
         // A difference of two runs: each has to be exact.
         const MORE_RUNS: usize = 3;
         let tools = [tools[0].clone(), tools[0].with_options("-K")];
@@ -70,8 +70,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Measurements> {
     let threads = measure_on(&Target::start_nice("threads")?, |target| {
         once.carry_out(&job(target, 99, seconds(5)), target)
     });
-    let stacks =
-        measure_on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
+    let stacks = measure_on(&Target::start("stacks", &[])?, |target| {
+        own.carry_out(&job(target, 999, seconds(10)), target)
+    });
     let processes = many_processes(&own, folder, seconds(5))?;
     Ok(Measurements {
         native_99_hz,

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Setting, in_turns::in_turns, report::Report};
-use crate::{shell, workspace::cargo};
+use super::{Setting, in_turns::in_turns, read_numbers, report::Report};
+use crate::workspace::cargo;
 
 /// A simulated node.
 #[derive(Clone, Copy)]
@@ -34,10 +34,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
         (format!("{cpus} | {processes} | {samples_per_second} | {forks_per_second}"), node)
     });
     let rows = in_turns("node", setting.runs, &scenarios, |node| node.simulate(seconds))?;
-    let mut report = Report::new(&format!(
-        "Measured on {}, medians of {} runs of {seconds} s; the worst delay is that of all runs.",
-        setting.machine, setting.runs
-    ));
+    let runs = setting.runs;
+    let how = format!("medians of {runs} runs of {seconds} s; the worst delay is that of all runs");
+    let mut report = setting.report(&how);
     report.heading_of(
         0,
         &[
@@ -70,11 +69,8 @@ impl Node {
         cargo.args(["--features", "simulation", "--bin", "node", "--"]);
         let Self { cpus, processes, samples_per_second, forks_per_second } = *self;
         cargo.args([cpus, processes, samples_per_second, forks_per_second].map(|count| count.to_string()));
-        let said = shell::read(cargo.arg(seconds.to_string()))?;
-        let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-        let [samples, symbolized_percent, lost, late, cpu_us, worst_delay_ms] = numbers[..] else {
-            anyhow::bail!("said `{said}`")
-        };
+        let [samples, symbolized_percent, lost, late, cpu_us, worst_delay_ms] =
+            read_numbers(cargo.arg(seconds.to_string()))?;
         let due = f64::from(samples_per_second) * seconds as f64;
         ensure!(samples + lost == due, "{samples} samples and {lost} lost of {due}");
         let cpu_percent = 100.0 * cpu_us / 1e6 * f64::from(samples_per_second);

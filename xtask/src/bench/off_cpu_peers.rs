@@ -15,7 +15,6 @@ use wait4::Wait4 as _;
 use super::{
     Setting,
     in_turns::in_turns_if_possible,
-    measure::{self, End},
     report::{Report, number},
     target::Target,
     tool::with_tracefs,
@@ -107,11 +106,11 @@ impl Workload {
 
     /// Runs a tool beside it. Its CPU seconds, milliseconds of its BPF programs a second, and its error in percent.
     fn run(self, setting: &Setting, kind: Kind) -> Result<[f64; 3]> {
-        let output = setting.folder.join("off_cpu.output");
         let recording = setting.folder.join("off_cpu.recording");
         let seconds = ATTACH_S + self.seconds + MARGIN_S;
         let mut command = kind.command(setting, self.target.pid(), seconds, &recording)?;
-        let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
+        let run = setting.measure(&mut command, seconds, "off_cpu")?;
+        let output = setting.folder.join("off_cpu.output");
         let report_cpu = kind.report(self.target.pid(), &recording, &output)?;
         let waits = waits_ns(&fs::read_to_string(&self.report)?)?;
         let threads: BTreeSet<_> = waits.iter().map(|(name, _)| name.as_str()).collect();

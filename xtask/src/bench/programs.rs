@@ -34,50 +34,37 @@ pub(super) struct Program {
 }
 
 pub(super) const PROGRAMS: [Program; 13] = [
-    Program {
-        title: "C, 24 frames deep",
-        library: "libc.so",
-        start: |_| Target::start("chain-frameless"),
-        calls: &[],
-    },
-    Program { title: "python3", library: "libc.so", start: python, calls: &[] },
-    Program { title: "rustc", library: "librustc_driver", start: rustc, calls: &[] },
-    Program { title: "node", library: "/node", start: node, calls: &[] },
-    Program { title: "java +PreserveFramePointer", library: "libjvm.so", start: java, calls: &[] },
-    Program {
-        title: ".NET 3.1",
-        library: "libcoreclr.so",
-        start: |_| Target::start_dotnet("3.1", "cpu"),
-        calls: &[],
-    },
-    Program {
-        title: ".NET 9.0",
-        library: "libcoreclr.so",
-        start: |_| Target::start_dotnet("9.0", "cpu"),
-        calls: &[],
-    },
-    Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep, calls: &[] },
-    Program {
-        title: "C with musl, static",
-        library: "/libraries-musl",
-        start: |_| Target::start("unwinding/libraries-musl"),
-        calls: &CALLS_OF_LIBRARIES,
-    },
-    Program {
-        title: "C with musl, dynamic",
-        library: "musl/libc.so",
-        start: |_| Target::start("unwinding/libraries-musl-shared"),
-        calls: &CALLS_OF_LIBRARIES,
-    },
-    Program { title: "busybox, static, stripped", library: "/busybox", start: busybox, calls: &[] },
-    Program {
-        title: "NativeAOT library, stripped",
-        library: "FixedWidthParser.Native.so",
-        start: native_aot,
-        calls: &CALLS_OF_NATIVE_AOT,
-    },
-    Program { title: "Go, stripped", library: "/promtool", start: promtool, calls: &CALLS_OF_GO },
+    Program::new("C, 24 frames deep", "libc.so", |_| Target::start("chain-frameless", &[])),
+    Program::new("python3", "libc.so", python),
+    Program::new("rustc", "librustc_driver", rustc),
+    Program::new("node", "/node", node),
+    Program::new("java +PreserveFramePointer", "libjvm.so", java),
+    Program::new(".NET 3.1", "libcoreclr.so", |_| Target::start_dotnet("3.1", "cpu")),
+    Program::new(".NET 9.0", "libcoreclr.so", |_| Target::start_dotnet("9.0", "cpu")),
+    Program::new("C, 1,000 frames deep", "libc.so", deep),
+    Program::new("C with musl, static", "/libraries-musl", |_| {
+        Target::start("unwinding/libraries-musl", &[])
+    })
+    .with_calls(&CALLS_OF_LIBRARIES),
+    Program::new("C with musl, dynamic", "musl/libc.so", |_| {
+        Target::start("unwinding/libraries-musl-shared", &[])
+    })
+    .with_calls(&CALLS_OF_LIBRARIES),
+    Program::new("busybox, static, stripped", "/busybox", busybox),
+    Program::new("NativeAOT library, stripped", "FixedWidthParser.Native.so", native_aot)
+        .with_calls(&CALLS_OF_NATIVE_AOT),
+    Program::new("Go, stripped", "/promtool", promtool).with_calls(&CALLS_OF_GO),
 ];
+
+impl Program {
+    const fn new(title: &'static str, library: &'static str, start: fn(&Path) -> Result<Target>) -> Self {
+        Self { title, library, start, calls: &[] }
+    }
+
+    const fn with_calls(self, calls: &'static [KnownCall]) -> Self {
+        Self { calls, ..self }
+    }
+}
 
 /// The calls in `tests/workloads/unwinding/libraries.c`.
 const CALLS_OF_LIBRARIES: [KnownCall; 5] =
@@ -176,7 +163,7 @@ fn node(folder: &Path) -> Result<Target> {
 
 fn native_aot(_: &Path) -> Result<Target> {
     let library = setup::native_aot_library();
-    Target::start_with("unwinding/native_aot", &[library.to_str().context("the path is text")?])
+    Target::start("unwinding/native_aot", &[library.to_str().context("the path is text")?])
 }
 
 /// A loop of its shell.
@@ -207,7 +194,7 @@ fn java(_: &Path) -> Result<Target> {
 fn deep(_: &Path) -> Result<Target> {
     /// The number of recursive functions of the workload `shapes`, for a stack of a thousand frames.
     const SHAPES: &str = "994";
-    Target::start_shapes(SHAPES)
+    Target::start("unwinding/shapes", &[SHAPES])
 }
 
 /// A compilation that takes longer than any measurement.

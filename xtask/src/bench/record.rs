@@ -8,12 +8,10 @@ use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
     in_turns::in_turns,
-    measure::{self, End},
-    report::Report,
+    measure,
+    report::{Column, Report},
 };
 use crate::process::cpu_time;
-
-const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
 /// Longer than the 60 s that are kept.
 const SECONDS: u64 = 70;
@@ -22,30 +20,26 @@ const SECONDS: u64 = 70;
 const OPTIONS: &str = "-F 99 --wall --events default --keep 60s";
 const TRIGGER: &str = "cpu < 1% for 10s";
 
-const CPU_PERCENT_MAX: f64 = 1.0;
-const PEAK_MB_MAX: f64 = 64.0;
+const COLUMNS: [Column; 4] = [
+    Column::new("CPU s"),
+    Column::new("CPU, % of the server's"),
+    Column::at_most("sampling", 1.0),
+    Column::at_most("peak MB", 64.0),
+];
 
 const LEGEND: &str = "CPU: user and system time of the recorder, also as a share of the server's; sampling: after the first two \
 seconds, in which it loads BPF programs and unwind tables. peak: its resident memory.";
 
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let seconds = setting.seconds(SECONDS);
-    let server = Running::start(SERVER, Place::Host, &setting.folder)?;
+    let server = Running::start(Program::SERVER, Place::Host, &setting.folder)?;
     let rows = in_turns("record", setting.runs, &[(format!("`{OPTIONS}`"), server.pid())], |pid| {
         record(setting, *pid, seconds)
     })?;
-    let mut report = Report::new(&format!(
-        "Measured on {}, medians of {} runs of {seconds} s on an ASP.NET Core server under full load.",
-        setting.machine, setting.runs
-    ));
-    report.heading(&["profiler record", "CPU s", "CPU, % of the server's", "sampling", "peak MB"]);
-    for row in &rows {
-        let figures = row.medians();
-        report.row(&row.title, &figures);
-        let [_, _, sampling_percent, peak_mb] = figures;
-        report.at_most("recorder: CPU time, % of the server's", sampling_percent, CPU_PERCENT_MAX);
-        report.at_most("recorder: peak MB", peak_mb, PEAK_MB_MAX);
-    }
+    let runs = setting.runs;
+    let how = format!("medians of {runs} runs of {seconds} s on an ASP.NET Core server under full load");
+    let mut report = setting.report(&how);
+    report.table("profiler record", &COLUMNS, &rows);
     report.paragraph(LEGEND);
     Ok(report)
 }
@@ -57,9 +51,8 @@ fn record(setting: &Setting, pid: u32, seconds: u64) -> Result<[f64; 4]> {
     command.args(["record", "-vv", "-p", &pid.to_string(), "-d", &seconds.to_string(), "--trigger", TRIGGER]);
     command.args(OPTIONS.split_whitespace()).arg("-o").arg(setting.folder.join("recorder-%n.profile"));
     let before = cpu_time(pid)?;
-    let output = setting.folder.join("recorder.output");
     let length = Duration::from_secs(seconds);
-    let run = measure::run(&mut command, length, End::Itself, &output)?;
+    let run = setting.measure(&mut command, seconds, "recorder")?;
     let server_s = (cpu_time(pid)? - before).as_secs_f64();
     // The load is the same from the start to the end.
     let settled_share = 1.0 - measure::settled_after(length).as_secs_f64() / length.as_secs_f64();

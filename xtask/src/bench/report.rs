@@ -2,6 +2,27 @@
 
 use std::fmt::Write as _;
 
+use super::in_turns::Row;
+
+/// A column of figures.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    title: &'static str,
+    /// The budget of each figure.
+    most: Option<f64>,
+}
+
+impl Column {
+    pub(super) const fn new(title: &'static str) -> Self {
+        Self { title, most: None }
+    }
+
+    /// A column whose figures have a budget.
+    pub(super) const fn at_most(title: &'static str, most: f64) -> Self {
+        Self { title, most: Some(most) }
+    }
+}
+
 /// Tables in Markdown, and the figures in them that exceed a budget.
 #[derive(Default)]
 pub(crate) struct Report {
@@ -20,6 +41,20 @@ impl Report {
     pub(super) fn paragraph(&mut self, text: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.markdown, "\n{text}");
+    }
+
+    /// Adds a table of medians, and records figures that are larger than the budget of their column.
+    pub(super) fn table<const N: usize>(&mut self, title: &str, columns: &[Column; N], rows: &[Row<N>]) {
+        self.heading(&[[title].as_slice(), &columns.map(|column| column.title)].concat());
+        for row in rows {
+            let figures = row.medians();
+            self.row(&row.title, &figures);
+            for (column, figure) in columns.iter().zip(figures) {
+                if let Some(most) = column.most {
+                    self.at_most(&format!("{title}: {}, {}", row.title, column.title), figure, most);
+                }
+            }
+        }
     }
 
     /// Adds the heading of a table: the column of titles, and the columns of figures.
@@ -88,6 +123,15 @@ mod tests {
         report.heading_of(2, &["a", "b", "c"]);
         report.row("x | y", &[1.5]);
         assert_eq!(report.markdown, "Measured.\n\n| a | b | c |\n|---|---|---:|\n| x | y | 1.50 |\n");
+    }
+
+    #[test]
+    fn a_table_has_medians_and_the_budgets_of_its_columns() {
+        let mut report = Report::default();
+        let rows = [Row { title: "r".to_owned(), runs: vec![[1.0, 3.0], [3.0, 5.0]] }];
+        report.table("t", &[Column::new("a"), Column::at_most("b", 3.5)], &rows);
+        assert_eq!(report.markdown, "\n| t | a | b |\n|---|---:|---:|\n| r | 2 | 4 |\n");
+        assert_eq!(report.exceeded_budgets, ["t: r, b: 4 (budget 3.5)"]);
     }
 
     #[test]

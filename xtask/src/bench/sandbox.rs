@@ -1,14 +1,11 @@
 //! Measures what the sandbox of the profiler costs: its start and its CPU time, with and without.
 
-use std::{process::Command, time::Duration};
-
 use anyhow::{Context as _, Result};
 
 use super::{
     Setting, churn,
     in_turns::in_turns,
-    measure::{self, End},
-    report::Report,
+    report::{Column, Report},
 };
 
 const LEGEND: &str =
@@ -27,15 +24,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let loops = churn::start_loops()?;
     let rows = in_turns("sandbox", runs, &SCENARIOS, |options| start_and_cpu_ms(setting, options, seconds))?;
     drop(loops);
-    let mut report = Report::new(&format!(
-        "Measured on {}, medians of {runs} runs of {seconds} s in turns at 999 Hz.",
-        setting.machine
-    ));
-    report.heading(&["profiler -a", "start ms", "CPU ms"]);
+    let mut report = setting.report(&format!("medians of {runs} runs of {seconds} s in turns at 999 Hz"));
+    report.table("profiler -a", &[Column::new("start ms"), Column::new("CPU ms")], &rows);
     let [with, without] = [0, 1].map(|row| rows[row].medians());
-    for (row, figures) in rows.iter().zip([with, without]) {
-        report.row(&row.title, &figures);
-    }
     report.paragraph(LEGEND);
     report.at_most("sandbox: added to the start, ms", with[0] - without[0], START_MS_MAX);
     report.at_most("sandbox: added CPU time, %", 100.0 * (with[1] / without[1] - 1.0), CPU_PERCENT_MAX);
@@ -43,10 +34,9 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
 }
 
 fn start_and_cpu_ms(setting: &Setting, options: &str, seconds: u64) -> Result<[f64; 2]> {
-    let mut command = Command::new(&setting.profiler);
-    command.args(["-vv", "-a", "-F", "999", "-d", &seconds.to_string()]).args(options.split_whitespace());
-    let output = setting.folder.join("sandbox.output");
-    let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
+    let mut command = setting.profiler(seconds);
+    command.args(["-vv", "-a", "-F", "999"]).args(options.split_whitespace());
+    let run = setting.measure(&mut command, seconds, "sandbox")?;
     let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
     Ok([start, run.cpu].map(|time| 1e3 * time.as_secs_f64()))
 }

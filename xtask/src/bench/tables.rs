@@ -77,7 +77,7 @@ fn library(profiler: &Tool, program: &Program, seconds: u64, folder: &Path) -> R
 fn machine(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Machine> {
     let mut targets = PROGRAMS.iter().map(|program| (program.start)(folder)).collect::<Result<Vec<_>>>()?;
     for workload in ["chain", "stacks", "mostly_idle", "unwinding/closures", "unwinding/exceptions"] {
-        targets.push(Target::start(workload)?);
+        targets.push(Target::start(workload, &[])?);
     }
     targets.push(Target::start_nice("threads")?);
     let run = sample(profiler, None, seconds, folder)?;

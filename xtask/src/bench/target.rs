@@ -28,13 +28,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts a program of the end-to-end tests and waits until it is ready.
-    pub(super) fn start(name: &str) -> Result<Self> {
-        Self::from_command(Command::new(workloads::output_folder().join(name)).arg(SECONDS))
-    }
-
-    /// Like [`start`](Self::start), with further arguments.
-    pub(super) fn start_with(name: &str, arguments: &[&str]) -> Result<Self> {
+    /// Starts a program of the end-to-end tests, with arguments behind its time, and waits until it is ready.
+    pub(super) fn start(name: &str, arguments: &[&str]) -> Result<Self> {
         let program = workloads::output_folder().join(name);
         Self::from_command(Command::new(program).arg(SECONDS).args(arguments))
     }
@@ -44,12 +39,6 @@ impl Target {
     pub(super) fn start_nice(name: &str) -> Result<Self> {
         let program = workloads::output_folder().join(name);
         Self::from_command(Command::new("nice").args(["-n", "19"]).arg(program).arg(SECONDS))
-    }
-
-    /// Starts a program without frame pointers, with a stack of about this many frames.
-    pub(super) fn start_shapes(frames: &str) -> Result<Self> {
-        let program = workloads::output_folder().join("unwinding/shapes");
-        Self::from_command(Command::new(program).args([SECONDS, frames]))
     }
 
     /// Starts the .NET program in a mode, with its perf map.

@@ -12,7 +12,6 @@ use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
     in_turns::in_turns,
-    measure::{self, End},
     off_cpu_peers::{self, bpftrace_program},
     report::Report,
     sysctl::Sysctl,
@@ -59,8 +58,7 @@ enum Beside {
 
 /// Measures all.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
-    let Setting { machine, runs, .. } = setting;
-    let mut report = Report::new(&format!("Measured on {machine}, medians of {runs} runs in turns."));
+    let mut report = setting.report(&format!("medians of {} runs in turns", setting.runs));
     passes(setting, &mut report)?;
     switches(setting, &mut report)?;
     off_cpu_peers::measure(setting, &mut report)?;
@@ -70,19 +68,18 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
 
 /// CPU time of `--wall` beside threads that never run, threads that wake often, and a busy server.
 fn passes(setting: &Setting, report: &mut Report) -> Result<()> {
-    const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
     /// Threads, microseconds of sleep, steps of computing, timer slack.
     const WAKING: [&str; 4] = ["100", "20000", "1000", "0"];
     let seconds = setting.seconds(10).max(SHORT_S + 1);
     report.heading(&["`--wall` beside", &format!("CPU s in {seconds} s"), "CPU ms a second after the start"]);
     for (threads, max_ms) in [("10", None), ("100", None), ("1000", Some(PARKED_CPU_MS_MAX))] {
-        let parked = Target::start_with("parked", &[threads])?;
+        let parked = Target::start("parked", &[threads])?;
         cost_of_passes(setting, report, (&format!("{threads} parked threads"), max_ms), parked.pid())?;
     }
-    let waking = Target::start_with("sleepers", &WAKING)?;
+    let waking = Target::start("sleepers", &WAKING)?;
     cost_of_passes(setting, report, ("100 threads that each wake 50 times a second", None), waking.pid())?;
     drop(waking);
-    let server = Running::start(SERVER, Place::Host, &setting.folder)?;
+    let server = Running::start(Program::SERVER, Place::Host, &setting.folder)?;
     let title = "an ASP.NET Core server under full load";
     cost_of_passes(setting, report, (title, Some(BUSY_CPU_MS_MAX)), server.pid())
 }
@@ -109,18 +106,16 @@ fn cost_of_passes(
 
 /// The CPU time of the profiler with wall-clock samples.
 fn wall_cpu_s(setting: &Setting, pid: u32, seconds: u64) -> Result<f64> {
-    let mut command = Command::new(&setting.profiler);
-    command.args(["--wall", "-p", &pid.to_string(), "-d", &seconds.to_string()]);
-    let output = setting.folder.join("waiting.output");
-    let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
-    Ok(run.cpu.as_secs_f64())
+    let mut command = setting.profiler(seconds);
+    command.args(["--wall", "-p", &pid.to_string()]);
+    Ok(setting.measure(&mut command, seconds, "waiting")?.cpu.as_secs_f64())
 }
 
 /// The time of a round trip beside each variant.
 fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
     // The statistics read the clock twice in each run of a program, which takes longer than most runs.
     let _without_statistics = Sysctl::set("bpf_stats_enabled", "0")?;
-    let (target, other) = (Target::start("switches")?, Target::start_with("parked", &["1"])?);
+    let (target, other) = (Target::start("switches", &[])?, Target::start("parked", &["1"])?);
     let rows = in_turns("waiting", setting.runs, &VARIANTS, |beside| {
         Ok([round_trip_ns(setting, beside, &target, &other)?.unwrap_or(f64::NAN)])
     })?;
@@ -149,10 +144,8 @@ fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
 fn round_trip_ns(setting: &Setting, beside: &Beside, target: &Target, other: &Target) -> Result<Option<f64>> {
     let seconds = setting.seconds(4);
     let profile = |pid: u32, options: &[&str]| {
-        let mut command = Command::new(&setting.profiler);
-        command
-            .args(["--off-cpu", "-p", &pid.to_string(), "-d", &(seconds + ATTACH_S + 1).to_string()])
-            .args(options);
+        let mut command = setting.profiler(seconds + ATTACH_S + 1);
+        command.args(["--off-cpu", "-p", &pid.to_string()]).args(options);
         command
     };
     let command = match *beside {

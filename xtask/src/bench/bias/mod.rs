@@ -78,10 +78,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
             cell.run(seconds, setting)?;
         }
     }
-    let mut report = Report::new(&format!(
-        "Measured on {}, {rounds} runs of {seconds} s of each row, in turns.",
-        setting.machine
-    ));
+    let mut report = setting.report(&format!("{rounds} runs of {seconds} s of each row, in turns"));
     report.heading_of(0, &COLUMNS);
     for cell in &cells {
         cell.write(&mut report);

@@ -20,11 +20,9 @@ use super::{
     running::{Place, Program, Running},
 };
 
-const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
-
 /// Adds the table.
 pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
-    let server = Running::start(SERVER, Place::Host, &setting.folder)?;
+    let server = Running::start(Program::SERVER, Place::Host, &setting.folder)?;
     let server_series = own(setting, &server, 99);
     let to_flame_graph_s = to_flame_graph_seconds(setting, server.pid())?;
     drop(server);

@@ -4,7 +4,6 @@
 use std::{
     fs,
     path::Path,
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -15,7 +14,6 @@ use super::{
     super::{
         Setting,
         in_turns::in_turns,
-        measure::{self, End},
         report::{Report, number},
         target::cpu_time,
     },
@@ -28,7 +26,7 @@ const MAP: &str = "3";
 /// The programs, and whether their CPU time depends on nothing but the time.
 const PROGRAMS: [(&str, Program, bool); 2] = [
     (".NET 9.0, `cpu`", Program::App { version: "9.0", mode: "cpu" }, true),
-    ("ASP.NET Core 9.0 under load", Program::Server { paths: &["/plaintext", "/json"] }, false),
+    ("ASP.NET Core 9.0 under load", Program::SERVER, false),
 ];
 
 /// The sources of names, with the options of the profiler; `None` is a run without it.
@@ -82,21 +80,19 @@ fn cells([methods, target_ms, profiler_ms, end_ms]: [f64; 4], without_ms: Option
 /// milliseconds.
 fn run_once(setting: &Setting, running: &Running, options: Option<&[&str]>) -> Result<[f64; 4]> {
     let pid = running.pid();
-    let sampling = Duration::from_secs(setting.seconds(5));
+    let seconds = setting.seconds(5);
     await_compiled(pid, setting)?;
     let (methods, cpu, began) = (compiled_methods(pid)?, cpu_time(pid)?, Instant::now());
     let (mut profiler_ms, mut end_ms) = (0.0, 0.0);
     if let Some(options) = options {
-        let output = setting.folder.join("disturbance.folded");
-        let mut command = Command::new(&setting.profiler);
-        command.args(["-vv", "-p", &pid.to_string(), "-d", &sampling.as_secs().to_string()]);
-        command.args(["--format", "folded", "-o", "-"]).args(options);
-        let run = measure::run(&mut command, sampling, End::Itself, &output)?;
+        let mut command = setting.profiler(seconds);
+        command.args(["-vv", "-p", &pid.to_string(), "--format", "folded", "-o", "-"]).args(options);
+        let run = setting.measure(&mut command, seconds, "disturbance")?;
         let end = run.end().context("the profiler logs the end of sampling")?;
         [profiler_ms, end_ms] = [run.cpu, end].map(|time| 1e3 * time.as_secs_f64());
     }
     // All runs take as long.
-    let window = sampling + Duration::from_secs(1);
+    let window = Duration::from_secs(seconds + 1);
     thread::sleep(window.saturating_sub(began.elapsed()));
     let target_ms = 1e3 * (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64() / began.elapsed().as_secs_f64()
         * window.as_secs_f64();

@@ -23,11 +23,9 @@ const MAP_AND_JITDUMP: &str = "1";
 const PROGRAMS: [(&str, Program); 4] = [
     (".NET Core 3.1", Program::App { version: "3.1", mode: "web" }),
     (".NET 9.0", Program::App { version: "9.0", mode: "web" }),
-    ("ASP.NET Core 9.0 under load", SERVER),
+    ("ASP.NET Core 9.0 under load", Program::SERVER),
     (".NET 9.0, a single file", Program::SingleFile { mode: "web" }),
 ];
-
-const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
 /// The programs whose runtime can list its JIT code, and whether it lists precompiled code too.
 const CHECKED: [(usize, bool); 3] = [(0, false), (1, true), (2, true)];

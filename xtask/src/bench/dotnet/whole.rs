@@ -28,8 +28,6 @@ const MODES: [(&str, &str); 6] = [
 const WORKS: &str = "Workload.Cpu.Alpha(";
 const CALLERS: [&str; 3] = ["Workload.Tiny.TinyMiddle(", "Workload.Tiny.TinyOuter(", "Workload.Tiny.Run("];
 
-const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
-
 /// Adds the table, in percent by version.
 pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
     report.heading(&[["whole managed stacks, %"].as_slice(), &VERSIONS].concat());
@@ -40,7 +38,7 @@ pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Resul
     }
     let callers = by_version(|version| callers_percent(version, seconds, folder))?;
     report.row("`tiny`: every caller is there", &callers);
-    report.row("ASP.NET Core under load", &[f64::NAN, whole(SERVER)?]);
+    report.row("ASP.NET Core under load", &[f64::NAN, whole(Program::SERVER)?]);
     Ok(())
 }
 
