@@ -189,13 +189,24 @@ fn build_dotnet() -> Result<()> {
         "Waits.cs",
     ]
     .map(|name| source_folder.join(name));
-    let mut mcs = Command::new("mcs");
-    mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1702"]);
-    for assembly in ASSEMBLIES {
-        mcs.arg(format!("-reference:{}/{assembly}.dll", framework.display()));
-    }
-    mcs.arg(format!("-out:{}", program.display())).args(&sources);
-    make(&program, &sources.each_ref().map(PathBuf::as_path), &mut mcs)?;
+    compile_with_mcs(&sources, &framework, &ASSEMBLIES, &program)?;
     single_file::build(&program)?;
     aspnet::build(&folder.join("app"), &framework, &folder.join("app/9.0.json"))
+}
+
+/// Compiles C# by Mono's compiler, with assemblies of a framework that it can read.
+fn compile_with_mcs(
+    sources: &[PathBuf],
+    framework: &Path,
+    assemblies: &[&str],
+    program: &Path,
+) -> Result<()> {
+    let mut mcs = Command::new("mcs");
+    // 1701 and 1702: an assembly of the framework refers to another version of one.
+    mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1701,1702"]);
+    for assembly in assemblies {
+        mcs.arg(format!("-reference:{}/{assembly}.dll", framework.display()));
+    }
+    mcs.arg(format!("-out:{}", program.display())).args(sources);
+    make(program, &sources.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &mut mcs)
 }

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Result;
 
+use super::compile_with_mcs;
 use crate::{make::make, project, setup};
 
 /// What the compiler's program uses of its runtime.
@@ -36,11 +37,7 @@ pub(super) fn build(folder: &Path, old_framework: &Path, config: &Path) -> Resul
 fn build_compiler(folder: &Path, framework: &Path) -> Result<PathBuf> {
     let source = project::root().join("tests/dotnet/Compile.cs");
     let program = folder.join("compile.dll");
-    let mut mcs = Command::new("mcs");
-    mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1701,1702"]);
-    mcs.args(ASSEMBLIES.map(|assembly| format!("-reference:{}/{assembly}.dll", framework.display())));
-    mcs.arg(format!("-out:{}", program.display())).arg(&source);
-    make(&program, &[&source], &mut mcs)?;
+    compile_with_mcs(&[source], framework, &ASSEMBLIES, &program)?;
     Ok(program)
 }
 

@@ -37,95 +37,75 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
+impl Variant {
+    const fn new(
+        compiler: &'static str,
+        name: &'static str,
+        source: &'static str,
+        flags: &'static [&'static str],
+    ) -> Self {
+        Self { name, source, compiler, flags }
+    }
+}
+
 /// A static program whose C library has no call frame information.
-const LIBRARIES_MUSL: Variant = Variant {
-    name: "libraries-musl",
-    source: "unwinding/libraries.c",
-    compiler: "musl-gcc",
-    flags: &["-static"],
-};
+const LIBRARIES_MUSL: Variant =
+    Variant::new("musl-gcc", "libraries-musl", "unwinding/libraries.c", &["-static"]);
 
 const VARIANTS: [Variant; 24] = [
-    Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
-    Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
-    Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
-    Variant {
-        name: "small.so",
-        source: "plugin.c",
-        compiler: "gcc",
-        flags: &[
-            "-shared",
-            "-fPIC",
-            "-DFRAME_BYTES=64",
-            "-Dplugin_burn=small_burn",
-            "-Dplugin_leaf=small_leaf",
-        ],
-    },
-    Variant {
-        name: "large.so",
-        source: "plugin.c",
-        compiler: "gcc",
-        flags: &[
-            "-shared",
-            "-fPIC",
-            "-DFRAME_BYTES=96",
-            "-Dplugin_burn=large_burn",
-            "-Dplugin_leaf=large_leaf",
-        ],
-    },
-    Variant { name: "lazy_binding", source: "lazy_binding.c", compiler: "gcc", flags: &[] },
-    Variant {
-        name: "lazy.so",
-        source: "lazy.c",
-        compiler: "gcc",
-        flags: &["-shared", "-fPIC", "-Wl,-z,lazy"],
-    },
-    Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
-    Variant { name: "waits", source: "waits.c", compiler: "gcc", flags: &[] },
-    Variant { name: "occurrences", source: "occurrences.c", compiler: "gcc", flags: &[] },
-    Variant { name: "off_cpu", source: "off_cpu.c", compiler: "gcc", flags: &[] },
-    Variant { name: "parked", source: "parked.c", compiler: "gcc", flags: &[] },
-    Variant { name: "switches", source: "switches.c", compiler: "gcc", flags: &[] },
-    Variant { name: "empty_programs", source: "empty_programs.c", compiler: "gcc", flags: &[] },
-    Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
-    Variant {
-        name: "shapes-static-pie",
-        source: "unwinding/shapes.c",
-        compiler: "gcc",
-        flags: &["-static-pie"],
-    },
-    Variant { name: "shapes-musl", source: "unwinding/shapes.c", compiler: "musl-gcc", flags: &["-static"] },
+    Variant::new("gcc", "dlopen", "dlopen.c", &[]),
+    Variant::new("gcc", "plugin.so", "plugin.c", &["-shared", "-fPIC"]),
+    Variant::new("gcc", "replugs", "replugs.c", &[]),
+    Variant::new(
+        "gcc",
+        "small.so",
+        "plugin.c",
+        &["-shared", "-fPIC", "-DFRAME_BYTES=64", "-Dplugin_burn=small_burn", "-Dplugin_leaf=small_leaf"],
+    ),
+    Variant::new(
+        "gcc",
+        "large.so",
+        "plugin.c",
+        &["-shared", "-fPIC", "-DFRAME_BYTES=96", "-Dplugin_burn=large_burn", "-Dplugin_leaf=large_leaf"],
+    ),
+    Variant::new("gcc", "lazy_binding", "lazy_binding.c", &[]),
+    Variant::new("gcc", "lazy.so", "lazy.c", &["-shared", "-fPIC", "-Wl,-z,lazy"]),
+    Variant::new("gcc", "threads", "threads.c", &[]),
+    Variant::new("gcc", "waits", "waits.c", &[]),
+    Variant::new("gcc", "occurrences", "occurrences.c", &[]),
+    Variant::new("gcc", "off_cpu", "off_cpu.c", &[]),
+    Variant::new("gcc", "parked", "parked.c", &[]),
+    Variant::new("gcc", "switches", "switches.c", &[]),
+    Variant::new("gcc", "empty_programs", "empty_programs.c", &[]),
+    Variant::new("gcc", "forkstorm", "forkstorm.c", &[]),
+    Variant::new("gcc", "shapes-static-pie", "unwinding/shapes.c", &["-static-pie"]),
+    Variant::new("musl-gcc", "shapes-musl", "unwinding/shapes.c", &["-static"]),
     LIBRARIES_MUSL,
-    Variant {
-        name: "libraries-musl-shared",
-        source: "unwinding/libraries.c",
-        compiler: "musl-gcc",
-        flags: &[],
-    },
+    Variant::new("musl-gcc", "libraries-musl-shared", "unwinding/libraries.c", &[]),
     // As in images: without symbols. So is the musl of distributions.
-    Variant { name: "waits-musl", source: "waits.c", compiler: "musl-gcc", flags: &["-static", "-s"] },
-    Variant { name: "waits-musl-shared", source: "waits.c", compiler: "musl-gcc", flags: &["-s"] },
+    Variant::new("musl-gcc", "waits-musl", "waits.c", &["-static", "-s"]),
+    Variant::new("musl-gcc", "waits-musl-shared", "waits.c", &["-s"]),
     // Nothing but `.debug_frame`, as debuggers read it.
-    Variant {
-        name: "shapes-debug-frame",
-        source: "unwinding/shapes.c",
-        compiler: "musl-gcc",
-        flags: &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
-    },
+    Variant::new(
+        "musl-gcc",
+        "shapes-debug-frame",
+        "unwinding/shapes.c",
+        &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+    ),
     // `.eh_frame` of the C library's startup code, and `.debug_frame` of its own.
-    Variant {
-        name: "shapes-both-frames",
-        source: "unwinding/shapes.c",
-        compiler: "gcc",
-        flags: &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
-    },
+    Variant::new(
+        "gcc",
+        "shapes-both-frames",
+        "unwinding/shapes.c",
+        &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+    ),
     // As lld and mold link: without call frame information for the PLT.
-    Variant {
-        name: "linkage-bare",
-        source: "unwinding/linkage.c",
-        compiler: "gcc",
-        flags: &["-Wl,-z,now", "-Wl,--no-ld-generated-unwind-info"],
-    },
+    Variant::new(
+        "gcc",
+        "linkage-bare",
+        "unwinding/linkage.c",
+        &["-Wl,-z,now", "-Wl,--no-ld-generated-unwind-info"],
+    ),
 ];
 
 pub(super) fn build() -> Result<()> {
