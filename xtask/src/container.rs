@@ -6,14 +6,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::shell;
+use crate::{process::wait_for, shell};
 
 /// What a .NET runtime needs of the host's.
 const LIBRARIES: [&str; 3] = ["/lib", "/lib64", "/usr/lib"];
@@ -57,15 +56,9 @@ impl Container {
     /// The host's id of the first process, which runc writes to a file once that process runs.
     pub(crate) fn pid(&self) -> Result<u32> {
         const START_DEADLINE: Duration = Duration::from_secs(5);
-        let started = Instant::now();
-        loop {
-            let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
-            if let Ok(pid) = text.parse() {
-                return Ok(pid);
-            }
-            ensure!(started.elapsed() < START_DEADLINE, "runc has not written the pid of a container");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_for(START_DEADLINE, "runc has not written the pid of a container", || {
+            Ok(fs::read_to_string(self.pid_file()).unwrap_or_default().parse().ok())
+        })
     }
 
     fn pid_file(&self) -> PathBuf {

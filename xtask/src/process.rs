@@ -7,7 +7,8 @@ use std::{
     io::{self, BufRead as _, BufReader},
     ops::{Deref, DerefMut},
     process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -59,6 +60,23 @@ pub(crate) fn next_line(output: &mut BufReader<ChildStdout>) -> Result<String> {
     output.read_line(&mut line)?;
     ensure!(!line.is_empty(), "the program ended");
     Ok(line)
+}
+
+/// Waits until `look` finds something, at most for `limit`. After that, `failure` is the error.
+pub(crate) fn wait_for<T>(
+    limit: Duration,
+    failure: &str,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    const POLL: Duration = Duration::from_millis(2);
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        ensure!(started.elapsed() < limit, "{failure}");
+        thread::sleep(POLL);
+    }
 }
 
 /// The user and system time of all threads of a process since its start.
@@ -119,6 +137,14 @@ mod tests {
         assert_eq!(times(stat, USER_TIME), Some(Duration::from_secs(3)));
         assert_eq!(times(stat, USER_TIME + 2), Some(Duration::from_millis(1_500)));
         assert_eq!(times("7 (x", USER_TIME), None);
+    }
+
+    #[test]
+    fn what_does_not_happen_is_an_error_after_the_limit() {
+        let mut turns = 0..3;
+        assert_eq!(wait_for(Duration::MAX, "", || Ok(turns.find(|turn| *turn == 2))).unwrap(), 2);
+        let error = wait_for(Duration::ZERO, "nothing starts", || Ok(None::<()>)).unwrap_err();
+        assert_eq!(error.to_string(), "nothing starts");
     }
 
     #[test]

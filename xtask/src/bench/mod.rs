@@ -208,8 +208,8 @@ impl Group {
             Self::Unwinding => {
                 let Setting { tools, folder, machine, .. } = setting;
                 let mut report = Report::new(&format!("Measured on {machine}."));
-                programs::measure(&program_tools(tools), setting.seconds(8), folder)?.write(&mut report);
-                tables::measure(&tools[0], setting.seconds(4), folder)?.write(&mut report);
+                programs::measure(&program_tools(tools), setting.seconds(8), folder, &mut report)?;
+                tables::measure(&tools[0], setting.seconds(4), folder, &mut report)?;
                 Ok(report)
             }
             Self::Dotnet => dotnet::measure(setting),

@@ -5,11 +5,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::{
     report::Report,
@@ -18,7 +17,7 @@ use super::{
     target::{SECONDS, Target},
     tool::{Job, KnownStacks, Tool},
 };
-use crate::{project, setup};
+use crate::{process::wait_for, project, setup};
 
 /// High enough for tenths of a percent, low enough for copies of stacks.
 const FREQUENCY_HZ: u64 = 499;
@@ -98,14 +97,15 @@ const LEGEND: &str = "Samples whose outermost frame is where the C library begin
 this caller. All samples count, also those from before the unwind tables were in the kernel. Where the BPF programs would take \
 more than 2 % of a CPU (`--max-overhead`), stacks are cut: those of 1,000 frames, on a slow machine.";
 
-/// The results of each profiler for each program.
-pub(super) struct Measurements(Vec<(&'static str, Series)>);
-
-/// Samples each program with each of `tools`.
-pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path) -> Result<Measurements> {
+/// Samples each program with each of `tools`, and adds the shares of whole stacks, and of exact ones where calls are known.
+pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
     let all =
         PROGRAMS.iter().map(|program| Ok((program.title, sample_program(program, tools, seconds, folder)?)));
-    Ok(Measurements(all.collect::<Result<_>>()?))
+    let all = all.collect::<Result<Vec<_>>>()?;
+    table(report, "whole stacks, %", Metric::WholePercent, &all);
+    table(report, "exact stacks, %", Metric::ExactPercent, &all);
+    report.paragraph(LEGEND);
+    Ok(())
 }
 
 /// Each profiler gets its own process, because some programs exit by themselves.
@@ -126,25 +126,16 @@ fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path
     Ok(Series { rows })
 }
 
-impl Measurements {
-    /// Adds the shares of whole stacks, and of exact ones where calls are known.
-    pub(super) fn write(&self, report: &mut Report) {
-        self.table(report, "whole stacks, %", Metric::WholePercent);
-        self.table(report, "exact stacks, %", Metric::ExactPercent);
-        report.paragraph(LEGEND);
-    }
-
-    /// A table of the programs that have a figure.
-    fn table(&self, report: &mut Report, heading: &str, metric: Metric) {
-        let tools = self.0.first().map_or(&[][..], |(_, series)| &series.rows);
-        let titles: Vec<String> = tools.iter().map(|row| row.name.title(row.options)).collect();
-        let columns: Vec<&str> = [heading].into_iter().chain(titles.iter().map(String::as_str)).collect();
-        report.heading(&columns);
-        for (title, series) in &self.0 {
-            let figures: Vec<_> = series.rows.iter().map(|row| row.figure(metric)).collect();
-            if metric == Metric::WholePercent || figures.iter().any(|figure| !figure.is_nan()) {
-                report.row(title, &figures);
-            }
+/// A table of the programs that have a figure.
+fn table(report: &mut Report, heading: &str, metric: Metric, programs: &[(&str, Series)]) {
+    let tools = programs.first().map_or(&[][..], |(_, series)| &series.rows);
+    let titles: Vec<String> = tools.iter().map(|row| row.name.title(row.options)).collect();
+    let columns: Vec<&str> = [heading].into_iter().chain(titles.iter().map(String::as_str)).collect();
+    report.heading(&columns);
+    for (title, series) in programs {
+        let figures: Vec<_> = series.rows.iter().map(|row| row.figure(metric)).collect();
+        if metric == Metric::WholePercent || figures.iter().any(|figure| !figure.is_nan()) {
+            report.row(title, &figures);
         }
     }
 }
@@ -209,12 +200,10 @@ fn rustc(folder: &Path) -> Result<Target> {
     command.args(["-c", "echo ready; exec \"$0\" \"$@\" >&2", "rustc", "--edition", "2024", "--crate-type"]);
     command.args(["lib", "-O", "--emit", "obj", "-o"]).arg(folder.join("many.o")).arg(path);
     let target = Target::from_command(command.current_dir(project::root()))?;
-    let started = Instant::now();
     let maps = format!("/proc/{}/maps", target.pid());
-    while !fs::read_to_string(&maps)?.contains(LIBRARY) {
-        ensure!(started.elapsed() < LOAD_TIMEOUT, "rustc does not load {LIBRARY}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(LOAD_TIMEOUT, "rustc does not load its library", || {
+        Ok(fs::read_to_string(&maps)?.contains(LIBRARY).then_some(()))
+    })?;
     Ok(target)
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::run::Sampler;
+use super::run::{Sampler, Timers};
 use crate::bench::{Setting, in_turns::median, report::Report};
 
 /// A frequency at which the ticks of one timer on each CPU stand out.
@@ -30,7 +30,7 @@ struct Rounds<'a> {
 
 /// Adds a table: the interrupts without a profiler, and with each that samples the whole machine.
 pub(super) fn measure(samplers: &[Sampler], setting: &Setting, report: &mut Report) -> Result<()> {
-    let is_of_machine = |sampler: &&Sampler| !matches!(sampler, Sampler::PerfOfThreads(_));
+    let is_of_machine = |sampler: &&Sampler| sampler.timers != Timers::PerfOfThreads;
     let added = samplers.iter().filter(is_of_machine).map(|sampler| (sampler, Vec::new())).collect();
     let mut measured = Rounds { without: Vec::new(), added };
     for _ in 0..setting.runs_of_spread {
@@ -68,9 +68,9 @@ impl Rounds<'_> {
             let with = self.without.iter().zip(&added).map(|(without, added)| without + added).collect();
             let (with, added) = (median(with), median(added));
             report.row(&sampler.title().replace(" -p", " -a"), &[with, added]);
-            match (sampler, own) {
-                (Sampler::Profiler(_), _) => own = Some(added),
-                (Sampler::PerfOfMachine(_), Some(own)) => {
+            match (sampler.timers, own) {
+                (Timers::Profiler, _) => own = Some(added),
+                (Timers::PerfOfMachine, Some(own)) => {
                     report.at_most("timer interrupts added to an idle CPU", own, TOLERANCE * added);
                 }
                 _ => {}

@@ -7,10 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::{
     bench::target::{SECONDS, Target, cpu_time},
+    process::wait_for,
     workloads,
 };
 
@@ -36,17 +37,14 @@ impl Sleepers {
     /// Starts the threads, each with `steps` of computing between two sleeps.
     pub(super) fn start(load: &Load, steps: u64) -> Result<Self> {
         const LIMIT: Duration = Duration::from_secs(10);
-        const POLL: Duration = Duration::from_millis(5);
         let arguments = [load.threads, load.sleep_ms * 1_000, steps, load.slack_ns];
         let mut command = Command::new(workloads::output_folder().join("sleepers"));
         let arguments = arguments.map(|number| number.to_string());
         let target = Target::from_command(command.arg(SECONDS).args(&arguments))?;
         let tasks = format!("/proc/{}/task", target.pid());
-        let started = Instant::now();
-        while fs::read_dir(&tasks)?.count() as u64 <= load.threads {
-            ensure!(started.elapsed() < LIMIT, "the threads of the workload do not start");
-            thread::sleep(POLL);
-        }
+        wait_for(LIMIT, "the threads of the workload do not start", || {
+            Ok((fs::read_dir(&tasks)?.count() as u64 > load.threads).then_some(()))
+        })?;
         Ok(Self { target })
     }
 

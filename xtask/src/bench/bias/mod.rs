@@ -13,7 +13,7 @@ use anyhow::Result;
 use self::{
     load::{Load, Sleepers},
     ratios::Ratios,
-    run::Sampler,
+    run::{Sampler, Timers},
 };
 use super::{
     Setting,
@@ -106,11 +106,14 @@ const COLUMNS: [&str; 11] = [
 
 /// The profiler, and its peers whose samples have times here.
 fn samplers(tools: &[Tool]) -> Vec<Sampler> {
-    let own = tools.first().map(|tool| Sampler::Profiler(tool.clone()));
-    let peers = tools.iter().flat_map(|tool| match tool.name {
-        ToolName::Perf => vec![Sampler::PerfOfMachine(tool.clone()), Sampler::PerfOfThreads(tool.clone())],
-        ToolName::Bpftrace => vec![Sampler::Bpftrace(tool.clone())],
-        _ => Vec::new(),
+    let own = tools.first().map(|tool| Sampler { tool: tool.clone(), timers: Timers::Profiler });
+    let peers = tools.iter().flat_map(|tool| {
+        let timers: &[_] = match tool.name {
+            ToolName::Perf => &[Timers::PerfOfMachine, Timers::PerfOfThreads],
+            ToolName::Bpftrace => &[Timers::Bpftrace],
+            _ => &[],
+        };
+        timers.iter().map(|timers| Sampler { tool: tool.clone(), timers: *timers })
     });
     own.into_iter().chain(peers).collect()
 }
@@ -154,7 +157,7 @@ impl Cell {
                     format!("{:.2}", deviation / binomial),
                 ],
             );
-            if matches!(sampler, Sampler::Profiler(_)) {
+            if sampler.timers == Timers::Profiler {
                 let what = format!("{sleep_ms} ms, {threads} threads, slack {slack}, {frequency_hz} Hz");
                 check(report, &what, ratios);
             }

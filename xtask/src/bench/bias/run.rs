@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,30 +15,40 @@ use super::{
     load::{Load, Sleepers},
     ratios::Counted,
 };
-use crate::{bench::tool::Tool, process::OwnedChild, shell};
+use crate::{
+    bench::tool::Tool,
+    process::{self, OwnedChild},
+    shell,
+};
 
 /// A profiler samples for so much longer than the window, so that it ends after the window.
 const MARGIN: Duration = Duration::from_millis(1_500);
 
 /// A profiler and what it attaches its timers to.
 #[derive(Clone)]
-pub(super) enum Sampler {
-    Profiler(Tool),
-    /// One timer on each CPU.
-    PerfOfMachine(Tool),
-    /// One timer for each thread.
-    PerfOfThreads(Tool),
-    /// One timer on each CPU.
-    Bpftrace(Tool),
+pub(super) struct Sampler {
+    pub(super) tool: Tool,
+    pub(super) timers: Timers,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timers {
+    Profiler,
+    /// One on each CPU.
+    PerfOfMachine,
+    /// One for each thread.
+    PerfOfThreads,
+    /// One on each CPU.
+    Bpftrace,
 }
 
 impl Sampler {
     pub(super) fn title(&self) -> &'static str {
-        match self {
-            Self::Profiler(_) => "**profiler** -p",
-            Self::PerfOfMachine(_) => "perf record -a",
-            Self::PerfOfThreads(_) => "perf record -p",
-            Self::Bpftrace(_) => "bpftrace",
+        match self.timers {
+            Timers::Profiler => "**profiler** -p",
+            Timers::PerfOfMachine => "perf record -a",
+            Timers::PerfOfThreads => "perf record -p",
+            Timers::Bpftrace => "bpftrace",
         }
     }
 
@@ -88,23 +98,19 @@ impl Sampler {
 
     fn command(&self, pid: Option<u32>, frequency_hz: u64, time: Duration) -> Result<Command> {
         let seconds = time.as_secs_f64();
-        let (Self::Profiler(tool)
-        | Self::PerfOfMachine(tool)
-        | Self::PerfOfThreads(tool)
-        | Self::Bpftrace(tool)) = self;
-        let mut command = Command::new(tool.program()?);
+        let mut command = Command::new(self.tool.program()?);
         let target = pid.map_or_else(|| "-a".to_owned(), |pid| format!("-p {pid}"));
         let perf =
             |target: &str| format!("record -q -e cpu-clock -F {frequency_hz} -k CLOCK_MONOTONIC {target}");
-        match self {
-            Self::Profiler(_) => {
+        match self.timers {
+            Timers::Profiler => {
                 let arguments =
                     format!("-vv {target} -F {frequency_hz} -d {seconds} --format perf-script -o -");
                 return Ok(with_arguments(command, &arguments));
             }
-            Self::PerfOfMachine(_) => command = with_arguments(command, &perf("-a")),
-            Self::PerfOfThreads(_) => command = with_arguments(command, &perf(&target)),
-            Self::Bpftrace(_) => {
+            Timers::PerfOfMachine => command = with_arguments(command, &perf("-a")),
+            Timers::PerfOfThreads => command = with_arguments(command, &perf(&target)),
+            Timers::Bpftrace => {
                 let filter = pid.map_or_else(|| "true".to_owned(), |pid| format!("pid == {pid}"));
                 let milliseconds = time.as_millis();
                 let program = format!(
@@ -123,20 +129,20 @@ impl Sampler {
 
     /// The text in its output or messages which shows that the timers run.
     fn begins(&self) -> &'static str {
-        if matches!(self, Self::Profiler(_)) { "sampling begins" } else { TIMERS_RUN }
+        if self.timers == Timers::Profiler { "sampling begins" } else { TIMERS_RUN }
     }
 
     /// The times of its samples of process `pid`, in seconds of `CLOCK_MONOTONIC`.
     fn sample_times(&self, pid: u32, output: &Path, folder: &Path) -> Result<Vec<f64>> {
         const NS_PER_S: f64 = 1e9;
-        match self {
-            Self::Profiler(_) => Ok(perf_script_times(&fs::read_to_string(output)?)),
-            Self::PerfOfMachine(tool) | Self::PerfOfThreads(tool) => {
-                let mut script = Command::new(tool.program()?);
+        match self.timers {
+            Timers::Profiler => Ok(perf_script_times(&fs::read_to_string(output)?)),
+            Timers::PerfOfMachine | Timers::PerfOfThreads => {
+                let mut script = Command::new(self.tool.program()?);
                 script.args(["script", "-i", "bias.data", "-F", "time", "--ns", "--pid", &pid.to_string()]);
                 Ok(perf_script_times(&shell::read(script.current_dir(folder))?))
             }
-            Self::Bpftrace(_) => {
+            Timers::Bpftrace => {
                 let text = fs::read_to_string(output)?;
                 Ok(text
                     .lines()
@@ -169,19 +175,17 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Waits until its output or its messages have a text.
     fn wait_for(&mut self, text: &str) -> Result<()> {
         const LIMIT: Duration = Duration::from_secs(20);
-        const POLL: Duration = Duration::from_millis(2);
-        let started = Instant::now();
-        while ![&self.output, &self.messages]
-            .into_iter()
-            .any(|file| fs::read_to_string(file).is_ok_and(|content| content.contains(text)))
-        {
+        process::wait_for(LIMIT, "it does not begin to sample", || {
+            let has = |file| fs::read_to_string(file).is_ok_and(|content| content.contains(text));
+            if [&self.output, &self.messages].into_iter().any(has) {
+                return Ok(Some(()));
+            }
             ensure!(self.child.try_wait()?.is_none(), "{}", fs::read_to_string(&self.messages)?.trim());
-            ensure!(started.elapsed() < LIMIT, "it does not begin to sample");
-            thread::sleep(POLL);
-        }
-        Ok(())
+            Ok(None)
+        })
     }
 
     /// Waits for its exit.
