@@ -2,8 +2,7 @@
 //! events alone if so given. For `cargo xtask bench`,
 //! which must not depend on the profiler.
 //!
-//! Each stack is a line `stack`, number of samples, end reason, followed by a line for each frame from the leaf to
-//! the root: `frame`, kind, address, symbolization, module, name. Fields are separated by tabs.
+//! Each stack is a JSON object in a line: the number of its samples, and its frames from the leaf to the root.
 
 use std::{
     env,
@@ -14,8 +13,9 @@ use std::{
 use anyhow::{Context as _, Result};
 use profiler::{
     DotnetNames, Profile, Profiler, Target,
-    profile::{Frame, Stack},
+    profile::{Frame, Symbolization},
 };
+use serde_json::{Value, json};
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = env::args().skip(1).collect();
@@ -33,19 +33,24 @@ fn main() -> Result<()> {
 
 fn write(profile: &Profile, output: &mut impl Write) -> io::Result<()> {
     for sample in profile.samples() {
-        let Stack { frames, end, .. } = profile.stack(sample.stack);
-        writeln!(output, "stack\t{}\t{end:?}", sample.value)?;
-        for frame in frames {
-            write_frame(profile, profile.frame(*frame), output)?;
-        }
+        let frames = &profile.stack(sample.stack).frames;
+        let frames: Vec<_> = frames.iter().map(|frame| describe(profile, profile.frame(*frame))).collect();
+        writeln!(output, "{}", json!({ "count": sample.value, "frames": frames }))?;
     }
     Ok(())
 }
 
-fn write_frame(profile: &Profile, frame: &Frame, output: &mut impl Write) -> io::Result<()> {
-    let Frame { kind, address, symbolization, .. } = frame;
-    let module = frame.module.map_or("", |module| profile.string(profile.module(module).path));
-    // The target chooses its names, so they may contain any character.
-    let name = profile.string(frame.name).replace(char::is_control, " ");
-    writeln!(output, "frame\t{kind:?}\t{address:x}\t{symbolization:?}\t{module}\t{name}")
+/// The source of its symbol is null if it has none.
+fn describe(profile: &Profile, frame: &Frame) -> Value {
+    let source = match &frame.symbolization {
+        Symbolization::Symbol(source) => Some(format!("{source:?}")),
+        _ => None,
+    };
+    json!({
+        "kind": format!("{:?}", frame.kind),
+        "address": frame.address.0,
+        "source": source,
+        "module": frame.module.map_or("", |module| profile.string(profile.module(module).path)),
+        "name": profile.string(frame.name),
+    })
 }
