@@ -3,13 +3,13 @@
 #![cfg(feature = "commands")]
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 use serde_json::{Value, json};
 
 use crate::{process::wait_for, shell};

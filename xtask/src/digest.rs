@@ -2,9 +2,8 @@
 
 #![cfg(feature = "commands")]
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use fs_err as fs;
 use sha2::{Digest as _, Sha256};
 
 use crate::project;
@@ -20,7 +19,7 @@ pub(crate) fn of_sources(sources: &[&str]) -> Result<String> {
         let path = project::root().join(source);
         let files = if path.is_dir() { project::files_below(&path)? } else { vec![path] };
         for file in files {
-            let content = fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+            let content = fs::read(&file)?;
             listing += &format!("{}  {}\n", sha256(&content), project::relative(&file).display());
         }
     }

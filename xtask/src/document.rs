@@ -2,16 +2,15 @@
 
 #![cfg(feature = "commands")]
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use crate::project;
 
 /// Writes `content` between the markers `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file of the project.
 pub(crate) fn write(file: &str, name: &str, content: &str) -> Result<()> {
     let path = project::root().join(file);
-    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
+    let text = fs::read_to_string(&path)?;
     let written = replaced(&text, name, content)
         .with_context(|| format!("{file} has no `{name}:begin` and `{name}:end`"))?;
     Ok(fs::write(path, written)?)

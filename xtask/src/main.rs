@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask <command>`.
 //!
-//! Without the feature `commands` there is `cargo xtask run` alone, which needs no dependency but `anyhow`; any other
-//! command line is passed on to a build with the feature.
+//! Without the feature `commands` there is `cargo xtask run` alone, which needs no dependency but `anyhow` and `fs-err`;
+//! any other command line is passed on to a build with the feature.
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "not a program for users")]
 

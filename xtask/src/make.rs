@@ -1,8 +1,9 @@
 //! Builds a file only if it is older than its sources.
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
 use anyhow::Result;
+use fs_err as fs;
 
 use crate::{project, shell};
 

@@ -4,13 +4,11 @@
 
 #![cfg(feature = "commands")]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use fs_err as fs;
 
 use crate::{
     bench::dotnet::running::{Place, Program, Running},

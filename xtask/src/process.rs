@@ -3,7 +3,6 @@
 #![cfg(feature = "commands")]
 
 use std::{
-    fs,
     io::{self, BufRead as _, BufReader},
     ops::{Deref, DerefMut},
     process::{Child, ChildStdout, Command, Stdio},
@@ -12,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 /// A child process. Dropping it ends it.
 pub(crate) struct OwnedChild(Child);

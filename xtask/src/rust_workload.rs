@@ -1,8 +1,9 @@
 //! Compiles the workloads in Rust with `rustc` alone.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
+use fs_err as fs;
 
 use crate::{make::make, project};
 

@@ -5,13 +5,13 @@
 use std::{
     env,
     ffi::OsStr,
-    fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail};
+use fs_err as fs;
 
 /// Runs `command` with the terminal as its input and output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "commands")]
 
-use std::fs;
+use fs_err as fs;
 
 /// The time counters of all CPUs at a moment, in clock ticks.
 #[derive(Clone, Copy)]

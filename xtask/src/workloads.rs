@@ -7,13 +7,13 @@ mod single_file;
 mod unwinding;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use fs_err as fs;
 
 pub(crate) use crate::rust_workload::output_folder;
 use crate::{

@@ -1,14 +1,9 @@
 //! Measures what the node agent costs beside the churn of a day on a node, with a backend and without one.
 
-use std::{
-    fs::{self, File},
-    net::TcpListener,
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{net::TcpListener, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::{
     Setting,
@@ -105,7 +100,7 @@ impl Receiver {
         ]))?;
         // Free a moment ago; the agent tries again until the receiver listens.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let output = File::create(folder.join("agent.received"))?;
+        let output = fs::File::create(folder.join("agent.received"))?.into_file();
         let program = project::root().join("target/debug/otlp-receiver");
         let child = OwnedChild::spawn(Command::new(program).arg(address.to_string()).stdout(output))?;
         Ok(Self { _child: child, url: format!("http://{address}") })

@@ -1,13 +1,13 @@
 //! Measures the profiler on a machine that starts short programs all the time, beside `perf record`.
 
 use std::{
-    fs,
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::{
     Setting,

@@ -1,9 +1,8 @@
 //! Measures time, memory and size of writing a large profile in each format, and inferno's collapse of the same
 //! samples.
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::{
     Setting,

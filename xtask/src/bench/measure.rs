@@ -1,7 +1,6 @@
 //! Runs a profiler and measures its CPU time, memory, start and end from outside, the same way for each.
 
 use std::{
-    fs::{self, File},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -9,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use fs_err as fs;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{
@@ -80,7 +80,10 @@ pub(super) enum End {
 /// Runs `command`, which samples for a time and writes to `output`.
 pub(super) fn run(command: &mut Command, sampling: Duration, end: End, output: &Path) -> Result<Run> {
     let messages = output.with_extension("messages");
-    command.stdin(Stdio::null()).stdout(File::create(output)?).stderr(File::create(&messages)?);
+    command
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(output)?.into_file())
+        .stderr(fs::File::create(&messages)?.into_file());
     let (started, started_since_epoch) = (Instant::now(), UNIX_EPOCH.elapsed()?);
     let child = command.spawn().with_context(|| format!("failed to start {:?}", command.get_program()))?;
     let watch = Watch {

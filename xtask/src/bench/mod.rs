@@ -29,10 +29,11 @@ pub(crate) mod target;
 mod tool;
 mod waiting;
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
+use fs_err as fs;
 
 use self::{
     measure::{End, Run},

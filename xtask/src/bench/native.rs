@@ -1,8 +1,9 @@
 //! Measures the cost of the profilers on native programs, and on the one .NET program that others can symbolize too.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::Result;
+use fs_err as fs;
 
 use super::{
     PERF_COPIES_STACKS, Setting,

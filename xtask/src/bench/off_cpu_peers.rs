@@ -3,13 +3,13 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 use wait4::Wait4 as _;
 
 use super::{
@@ -98,7 +98,7 @@ impl Workload {
         const PAGES_BYTES: usize = 512 * 4096;
         let [pages, report] = ["off_cpu.pages", "off_cpu.report"].map(|name| setting.folder.join(name));
         fs::write(&pages, vec![1; PAGES_BYTES])?;
-        File::open(&pages)?.sync_all()?;
+        fs::File::open(&pages)?.sync_all()?;
         let mut command = Command::new(workloads::output_folder().join("off_cpu"));
         command.arg(seconds.to_string()).arg(&report).arg(pages).arg(ATTACH_S.to_string());
         Ok(Self { target: Target::from_command(&mut command)?, seconds, report })
@@ -170,7 +170,8 @@ impl Kind {
         };
         let mut command = Command::new("perf");
         command.args(arguments.split_whitespace()).arg(recording);
-        let ended = command.stdout(File::create(output)?).stderr(Stdio::null()).spawn()?.wait4()?;
+        let ended =
+            command.stdout(fs::File::create(output)?.into_file()).stderr(Stdio::null()).spawn()?.wait4()?;
         ensure!(ended.status.success(), "perf {arguments}: {}", ended.status);
         Ok(ended.rusage.utime + ended.rusage.stime)
     }

@@ -2,13 +2,13 @@
 
 use std::{
     fmt::Write as _,
-    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::{
     report::Report,

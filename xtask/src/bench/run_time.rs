@@ -1,6 +1,8 @@
 //! Reads the run time of BPF programs from kernel statistics, which exist while `kernel.bpf_stats_enabled` is 1.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
+
+use fs_err as fs;
 
 /// The run time of the BPF programs that process `pid` has open. `None` if it has none open.
 pub(super) fn of_process(pid: u32) -> Option<Duration> {

@@ -1,8 +1,9 @@
 //! Reads samply's recordings: a Firefox Profiler profile, and the symbols in a file beside it.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 use serde::Deserialize;
 
 use super::stacks::Stack;

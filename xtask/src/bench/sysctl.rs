@@ -1,12 +1,12 @@
 //! Changes kernel settings for the duration of a measurement.
 
 use std::{
-    fs,
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 /// A kernel setting with a changed value. Dropping it restores the previous value.
 pub(super) struct Sysctl {
@@ -19,7 +19,7 @@ impl Sysctl {
     /// Sets `kernel.NAME`.
     pub(super) fn set(name: &str, value: &str) -> Result<Self> {
         let path = format!("/proc/sys/kernel/{name}");
-        let before = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+        let before = fs::read_to_string(&path)?;
         // In a process group of its own, so that Ctrl-C does not reach it.
         let restorer = Command::new("sh")
             .args(["-c", "read -r line; echo \"$0\" > \"$1\"", before.trim(), &path])

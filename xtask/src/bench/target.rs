@@ -1,7 +1,6 @@
 //! Starts and stops the programs that the bench profiles.
 
 use std::{
-    fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{ChildStdin, ChildStdout, Command, Stdio},
@@ -10,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 use object::Object as _;
 
 use super::stacks::Entry;

@@ -1,7 +1,6 @@
 //! Finds and starts the compared profilers, and reads their outputs.
 
 use std::{
-    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -9,6 +8,7 @@ use std::{
 
 use anyhow::{Result, anyhow, ensure};
 use clap::ValueEnum;
+use fs_err as fs;
 use wait4::Wait4 as _;
 
 use super::{
@@ -242,7 +242,8 @@ fn script(program: &Path, job: &Job<'_>, output: &Path, run: &mut Run) -> Result
     command
         .args(["script", "-i", "perf.data", "-F", "comm,ip,sym", "--no-inline", "--max-stack", MAX_FRAMES])
         .current_dir(job.folder);
-    let ended = command.stdout(File::create(output)?).stderr(Stdio::null()).spawn()?.wait4()?;
+    let ended =
+        command.stdout(fs::File::create(output)?.into_file()).stderr(Stdio::null()).spawn()?.wait4()?;
     ensure!(ended.status.success(), "perf script: {}", ended.status);
     run.post += started.elapsed();
     let cpu = ended.rusage.utime + ended.rusage.stime;

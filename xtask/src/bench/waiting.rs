@@ -1,12 +1,12 @@
 //! Measures what waiting costs: passes over parked threads, the programs at each context switch, and other tools for the same.
 
 use std::{
-    fs,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
+use fs_err as fs;
 
 use super::{
     Setting,

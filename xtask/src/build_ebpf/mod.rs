@@ -14,13 +14,13 @@ pub(crate) mod toolchain;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use cargo_metadata::Package;
 use clap::Args;
+use fs_err as fs;
 
 use crate::{digest::sha256, project, setup, shell, workspace};
 use stamp::Stamp;
@@ -58,7 +58,7 @@ fn write() -> Result<()> {
     let path = object_path();
     let folder = path.parent().context("the object is in a folder")?;
     fs::create_dir_all(folder)?;
-    fs::write(&path, object).with_context(|| format!("failed to write {}", path.display()))?;
+    fs::write(&path, object)?;
     stamp.write(&stamp_path())?;
     println!("{}: {stamp}", project::relative(&path).display());
     Ok(())
@@ -69,7 +69,7 @@ fn write_log_object() -> Result<()> {
     let object = compile(&Toolchain::find()?, project::root(), &["--features", "log"])?;
     let path = project::root().join(LOG_OBJECT);
     fs::create_dir_all(path.parent().context("the object is in a folder")?)?;
-    fs::write(&path, &object).with_context(|| format!("failed to write {}", path.display()))?;
+    fs::write(&path, &object)?;
     println!(
         "{LOG_OBJECT}: {} bytes; `cargo run --features bpf-log -- --no-sandbox -vv ...` prints its log",
         object.len()

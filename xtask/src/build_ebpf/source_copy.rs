@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
-    os::unix::fs::symlink,
+    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result};
+use fs_err::{self as fs, os::unix::fs::symlink};
 
 use super::stamp::SOURCES;
 use crate::project;
@@ -35,7 +35,7 @@ pub(super) fn create(folder: &Path) -> Result<PathBuf> {
     for package in FOLDERS {
         for file in project::files_below(&folder.join(package))? {
             if !copies.contains(&file) {
-                fs::remove_file(&file).with_context(|| format!("failed to remove {}", file.display()))?;
+                fs::remove_file(&file)?;
             }
         }
     }
@@ -43,21 +43,19 @@ pub(super) fn create(folder: &Path) -> Result<PathBuf> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let content = fs::read(from).with_context(|| format!("failed to read {}", from.display()))?;
+    let content = fs::read(from)?;
     if fs::read(to).is_ok_and(|copied| copied == content) {
         return Ok(());
     }
     fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
-    fs::write(to, content).with_context(|| format!("failed to write {}", to.display()))
+    Ok(fs::write(to, content)?)
 }
 
 fn link(path: &Path) -> Result<()> {
     let target =
         fs::read_link(project::root().join(LINK)).context("failed to read the link to profiler-common")?;
     match symlink(target, path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("failed to create {}", path.display()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error.into()),
         _ => Ok(()),
     }
 }

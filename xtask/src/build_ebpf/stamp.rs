@@ -1,8 +1,9 @@
 //! The stamp beside the BPF object: hashes of its sources and bytes, toolchain versions, program sizes.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use super::toolchain::Versions;
@@ -31,13 +32,13 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let text = fs::read(path)?;
         serde_json::from_slice(&text).with_context(|| format!("failed to parse {}", path.display()))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+        Ok(fs::write(path, text)?)
     }
 
     pub(super) fn versions(&self) -> Versions<'_> {

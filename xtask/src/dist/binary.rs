@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use auditable_serde::{DependencyKind, Package};
+use fs_err as fs;
 use object::{Endianness, elf, read::elf::ProgramHeader as _};
 
 use crate::{project, shell, static_binary};
@@ -29,7 +29,7 @@ pub(super) struct Binary {
 
 impl Binary {
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let content = fs::read(path)?;
         let cannot_pack = || format!("cannot pack {}", path.display());
         let architecture = static_architecture(&content).with_context(cannot_pack)?;
         let packages = listed_packages(&content).with_context(cannot_pack)?;

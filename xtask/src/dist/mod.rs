@@ -15,17 +15,18 @@ mod tarball;
 mod tree;
 
 use std::{
-    fs,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
+use fs_err as fs;
 
 use self::{binary::Binary, release::Release};
 use crate::{
     digest::sha256,
-    project,
     setup::{self, Purpose},
 };
 
@@ -68,7 +69,7 @@ impl Dist {
 pub(crate) fn pack(path: &Path, folder: &Path) -> Result<()> {
     let release = Release::new(Binary::read(path)?)?;
     let artifacts = artifacts(&release)?;
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(folder)?;
     for artifact in &artifacts {
         write(&folder.join(&artifact.name), artifact)?;
     }
@@ -112,15 +113,13 @@ fn checksums(artifacts: &[Artifact]) -> String {
 
 /// Replaces the file by a rename, so that a running binary of the same name does not prevent it.
 fn write(path: &Path, artifact: &Artifact) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
     let mut scratch = path.as_os_str().to_owned();
     scratch.push(".new");
     let scratch = PathBuf::from(scratch);
     fs::write(&scratch, &artifact.content)?;
     let mode = if artifact.is_executable { 0o755 } else { 0o644 };
-    fs::set_permissions(&scratch, fs::Permissions::from_mode(mode))?;
-    fs::rename(&scratch, path)
-        .with_context(|| format!("failed to write {}", project::relative(path).display()))
+    fs::set_permissions(&scratch, Permissions::from_mode(mode))?;
+    Ok(fs::rename(&scratch, path)?)
 }
 
 #[cfg(test)]

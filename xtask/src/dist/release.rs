@@ -1,12 +1,13 @@
 //! The content of a release: the binary, its man pages, completions and documents, and the time that dates archives.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use super::{binary::Binary, tree::Tree};
 use crate::{manual::Manual, project, shell};
@@ -106,7 +107,7 @@ fn files_below(folder: &Path) -> Result<Vec<NamedFile>> {
 }
 
 fn read(path: &Path) -> Result<NamedFile> {
-    let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let content = fs::read(path)?;
     let name = path.file_name().context("a file without a name")?.to_string_lossy().into_owned();
     Ok(NamedFile { name, content })
 }

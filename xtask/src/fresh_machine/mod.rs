@@ -6,7 +6,6 @@
 #![cfg(feature = "commands")]
 
 use std::{
-    fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -14,6 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use fs_err as fs;
 
 use crate::{
     project,

@@ -1,14 +1,9 @@
 //! Runs the targets for minutes, several at a time, with large inputs, and prints a table of what they did.
 
-use std::{
-    collections::BTreeSet,
-    ffi::OsString,
-    fmt::Write as _,
-    fs::{self, File},
-    path::Path,
-};
+use std::{collections::BTreeSet, ffi::OsString, fmt::Write as _, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use super::{
     Inputs, Limits, failures_folder, for_each_at_once, fuzzer, output, statistics::Statistics,
@@ -64,7 +59,7 @@ fn run_target(programs: &Path, target: &str, seconds: u32) -> Result<Row> {
     fuzzer.args(["-len_control=1", "-print_final_stats=1"]);
     let path = output("logs").join(target).with_extension("log");
     fs::create_dir_all(output("logs"))?;
-    let log = File::create(&path).with_context(|| format!("failed to create {}", path.display()))?;
+    let log = fs::File::create(&path)?.into_file();
     fuzzer.stdout(log.try_clone()?).stderr(log);
     let known_failures = names_in(&failures_folder(target))?;
     let status = fuzzer.status().with_context(|| format!("failed to start {target}"))?;
@@ -81,7 +76,7 @@ fn run_target(programs: &Path, target: &str, seconds: u32) -> Result<Row> {
 }
 
 fn names_in(folder: &Path) -> Result<BTreeSet<OsString>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))?;
+    let entries = fs::read_dir(folder)?;
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 

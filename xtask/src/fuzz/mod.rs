@@ -9,7 +9,6 @@ mod long_run;
 mod statistics;
 
 use std::{
-    fs,
     num::NonZero,
     path::{Path, PathBuf},
     process::Command,
@@ -19,6 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
+use fs_err as fs;
 
 use crate::{project, shell};
 

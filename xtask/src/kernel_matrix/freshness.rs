@@ -1,8 +1,7 @@
 //! Compares the committed table of kernels with the sources that it was made from.
 
-use std::fs;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use fs_err as fs;
 
 use crate::{digest, project, workspace};
 
@@ -23,7 +22,7 @@ const PACKAGES: [&str; 4] =
 /// Whether a source changed since the table in docs/kernels.md was written.
 pub(super) fn sources_have_changed() -> Result<bool> {
     let path = project::root().join("docs/kernels.md");
-    let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+    let text = fs::read_to_string(&path)?;
     Ok(!text.contains(&note(&digest()?)))
 }
 

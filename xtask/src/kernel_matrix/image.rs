@@ -1,8 +1,9 @@
 //! The kernels to boot: of each series the newest that Debian has, kept once it was fetched.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use fs_err as fs;
 
 use super::{folder, repository::Repository};
 use crate::{project, shell};

@@ -1,13 +1,12 @@
 //! The machines' file system: the profiler, what it profiles, and what a shell script needs.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::folder;
 use crate::{project, shell, workloads};
@@ -43,7 +42,7 @@ pub(super) fn build(profiler: &Path) -> Result<PathBuf> {
     for (name, script) in [("init", include_str!("init.sh")), ("many-cpus", include_str!("many_cpus.sh"))] {
         let init = root.join(name);
         fs::write(&init, script)?;
-        fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+        project::make_executable(&init)?;
     }
     pack(&root)
 }
@@ -61,7 +60,7 @@ fn add_program(root: &Path, program: &Path) -> Result<()> {
 
 fn add_file(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
-    fs::copy(from, to).with_context(|| format!("failed to copy {}", from.display()))?;
+    fs::copy(from, to)?;
     Ok(())
 }
 

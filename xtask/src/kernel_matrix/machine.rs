@@ -1,13 +1,13 @@
 //! Runs a virtual machine from power on to power off.
 
 use std::{
-    fs::{self, File},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
+use fs_err as fs;
 
 use super::{folder, image::Image, transcript};
 
@@ -57,7 +57,7 @@ pub(super) fn boot(machine: &Machine<'_>, image: &Image, initramfs: &Path) -> Re
 
 /// How it ends shows in the log.
 fn run(machine: &Machine<'_>, image: &Image, initramfs: &Path, log: &Path) -> Result<()> {
-    let output = File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
+    let output = fs::File::create(log)?.into_file();
     let mut qemu = Command::new("timeout");
     qemu.args(["--foreground", "--signal=KILL", TIME_LIMIT_SECONDS, "qemu-system-x86_64"]);
     qemu.args(["-M", "pc", "-cpu", "max"]).args(machine.options);

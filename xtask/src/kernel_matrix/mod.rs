@@ -16,7 +16,6 @@ mod repository;
 mod transcript;
 
 use std::{
-    fs,
     num::NonZero,
     path::{Path, PathBuf},
     thread,
@@ -25,6 +24,7 @@ use std::{
 
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
+use fs_err as fs;
 
 use self::{image::Image, transcript::Transcript};
 use crate::{project, setup, static_binary, workloads};

@@ -3,12 +3,12 @@
 //! The mirror is the one that the machine itself uses.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Error, Result};
+use fs_err as fs;
 
 use super::{folder, image::Package};
 use crate::{project, shell};

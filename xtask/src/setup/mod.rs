@@ -19,7 +19,7 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use self::{
     cargo_install::peers_folder,
-    dotnet::{compiler as dotnet_compiler, make_executable, runtime as dotnet_runtime},
+    dotnet::{compiler as dotnet_compiler, runtime as dotnet_runtime},
     go::go,
     native_aot::library as native_aot_library,
 };

@@ -1,12 +1,12 @@
 //! Downloads packages by their clients and unpacks them into folders of the project.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use crate::{digest::sha256, project, shell};
 
@@ -64,7 +64,7 @@ pub(super) fn unpack_into(
 
 fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+        fs::remove_dir_all(folder)?;
     }
     Ok(())
 }

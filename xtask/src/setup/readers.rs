@@ -1,12 +1,12 @@
 //! Installs what reads the formats of other tools and the modules of the page, into a folder of the project.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::Result;
+use fs_err as fs;
 
 use super::{
     apt,

@@ -1,12 +1,13 @@
 //! Starts the workloads that change processes, files, stacks and code all the time.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::FREQUENCY_HZ;
 use crate::{

@@ -1,8 +1,9 @@
 //! The node agent with a receiver: its CPU time and its account.
 
-use std::{fs, process::Command};
+use std::process::Command;
 
 use anyhow::Result;
+use fs_err as fs;
 
 use super::{
     Subject,

@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::BufReader,
     process::{ChildStdout, Command},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use crate::process::{self, OwnedChild, next_line};
 

@@ -8,12 +8,12 @@
 mod package_graph;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use fs_err as fs;
 
 #[cfg(feature = "commands")]
 pub(crate) use self::package_graph::linked_packages;
@@ -31,7 +31,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let folder = project::root().join("target/static");
     let mut cargo = Command::new("cargo");
     if shell::find("cargo-auditable").is_some() {
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        fs::create_dir_all(&folder)?;
         let packages = folder.join("packages.json");
         package_graph::write(&packages, &target)?;
         cargo.arg("auditable").env("CARGO_SBOM_PATH", packages);

@@ -6,12 +6,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use crate::{project, shell};
 
@@ -43,7 +43,7 @@ pub(crate) fn linked_packages(target: &str) -> Result<BTreeSet<Package>> {
 pub(super) fn write(path: &Path, target: &str) -> Result<()> {
     let all = PackageGraph::parse(&tree(target, "normal,build")?)?;
     let precursor = precursor(&all, &PackageGraph::linked(target)?);
-    fs::write(path, precursor).with_context(|| format!("failed to write {}", path.display()))
+    Ok(fs::write(path, precursor)?)
 }
 
 /// Each package below its user, with its depth before its name.

@@ -1,8 +1,7 @@
 //! Runs `cargo xtask run` and checks the flame graph that it draws.
 
-use std::fs;
-
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 use roxmltree::{Document, ParsingOptions};
 
 use crate::{run, shell, workspace::cargo};

@@ -2,9 +2,10 @@
 //!
 //! These checks are those of `cargo xtask prove`, and take minutes. A committed digest names the state that passed them.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, path::PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use fs_err as fs;
 
 use super::{features, minimum_rust, packaging};
 use crate::{digest, project, workspace};
@@ -26,7 +27,7 @@ pub(super) fn check_if_changed() -> Result<()> {
     packaging::check()?;
     let is_written = env::var_os(BLESS).is_some();
     if is_written {
-        fs::write(path(), digest + "\n").with_context(|| format!("failed to write {}", path().display()))?;
+        fs::write(path(), digest + "\n")?;
     }
     ensure!(
         is_written,

@@ -1,13 +1,13 @@
 //! `cargo nextest run` on the workspace, by the profiles of `.config/nextest.toml`.
 
 use std::{
-    fs,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
+use fs_err as fs;
 
 use super::junit::{self, TestCase, TestRun};
 use crate::{project, workspace::cargo};
@@ -102,7 +102,7 @@ impl Nextest {
         if !status.success() && status.code() != Some(TEST_FAILED) {
             bail!("cargo nextest failed: {status}");
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let text = fs::read_to_string(&path)?;
         let TestRun { elapsed: run, cases } = junit::parse(&text)?;
         Ok(Results { cases, build: elapsed.saturating_sub(run), run })
     }

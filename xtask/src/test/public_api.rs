@@ -1,15 +1,12 @@
 //! Builds the documentation; `cargo xtask public-api` lists the public items of every library by it, and compares the lists
 //! with the committed ones.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::Package;
 use clap::Args;
+use fs_err as fs;
 use serde::Deserialize;
 
 use crate::{
@@ -57,7 +54,7 @@ pub(crate) fn check() -> Result<()> {
 
 fn write() -> Result<()> {
     for (path, listing) in listings()? {
-        fs::write(&path, &listing).with_context(|| format!("failed to write {}", path.display()))?;
+        fs::write(&path, &listing)?;
         println!("{}: {} items", project::relative(&path).display(), listing.lines().count());
     }
     Ok(())
@@ -83,7 +80,7 @@ fn listings() -> Result<Vec<(PathBuf, String)>> {
 fn remove_pages_without_json(library: &str) -> Result<()> {
     let pages = target_folder().join("doc").join(library);
     if pages.is_dir() && !json_file(library).is_file() {
-        fs::remove_dir_all(&pages).with_context(|| format!("failed to remove {}", pages.display()))?;
+        fs::remove_dir_all(&pages)?;
     }
     Ok(())
 }
@@ -109,7 +106,7 @@ fn ensure_format(json: &Path) -> Result<()> {
     struct Header {
         format_version: u32,
     }
-    let text = fs::read(json).with_context(|| format!("failed to read {}", json.display()))?;
+    let text = fs::read(json)?;
     let found = serde_json::from_slice::<Header>(&text)?.format_version;
     ensure!(
         found == FORMAT_VERSION,
@@ -132,7 +129,7 @@ esac
     let path = target_folder().join("rustdoc-with-json");
     fs::create_dir_all(target_folder())?;
     fs::write(&path, SCRIPT)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    project::make_executable(&path)?;
     Ok(path)
 }
 

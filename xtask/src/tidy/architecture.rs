@@ -1,8 +1,9 @@
 //! Compares the tables of crates and of threads in ARCHITECTURE.md with the tree.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::rust_code;
 use crate::project;
@@ -22,7 +23,7 @@ pub(super) fn check(files: &[String]) -> Result<Vec<String>> {
 }
 
 fn read(path: &str) -> Result<String> {
-    fs::read_to_string(project::root().join(path)).with_context(|| format!("failed to read {path}"))
+    Ok(fs::read_to_string(project::root().join(path))?)
 }
 
 /// The names in backquotes in the first column of the table below `heading`.

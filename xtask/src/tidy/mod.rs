@@ -9,9 +9,10 @@ mod rust_code;
 mod text;
 mod words;
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, ensure};
+use fs_err as fs;
 
 use crate::{project, shell};
 

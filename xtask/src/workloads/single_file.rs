@@ -3,10 +3,11 @@
 //!
 //! Source: dotnet/runtime, `src/native/corehost/bundle`.
 
-use std::{fs, io::Write as _, path::Path};
+use std::{io::Write as _, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use flate2::{Compression, write::DeflateEncoder};
+use fs_err as fs;
 use serde_json::json;
 
 use super::output_folder;
@@ -49,7 +50,7 @@ pub(super) fn build(app: &Path) -> Result<()> {
         let path = output_folder().join("dotnet").join(program.name);
         make_from(&path, &[app], || {
             fs::write(&path, program.bundle(app)?)?;
-            setup::make_executable(&path)
+            Ok(project::make_executable(&path)?)
         })?;
     }
     Ok(())

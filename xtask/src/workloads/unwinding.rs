@@ -1,12 +1,12 @@
 //! The workloads that keep no frame pointers, into a folder of their own.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use crate::{
     make::make,

@@ -1,13 +1,13 @@
 //! Counts timer interrupts of a machine without work, with and without a profiler.
 
 use std::{
-    fs,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 
 use super::run::{Sampler, Timers};
 use crate::bench::{Setting, in_turns::median, report::Report};

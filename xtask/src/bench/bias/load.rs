@@ -1,13 +1,13 @@
 //! Starts threads that sleep and compute in turns, with so much to compute that a quarter of the machine is busy.
 
 use std::{
-    fs,
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
+use fs_err as fs;
 
 use crate::{
     bench::target::{SECONDS, Target, cpu_time},

@@ -1,7 +1,6 @@
 //! Runs a profiler on the threads and counts its samples between two readings of their CPU time.
 
 use std::{
-    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -9,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use fs_err as fs;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{
@@ -88,7 +88,9 @@ impl Sampler {
         let (output, messages) = (folder.join("bias.output"), folder.join("bias.messages"));
         let mut command = self.command(pid, frequency_hz, time)?;
         command.current_dir(folder).stdin(Stdio::null());
-        command.stdout(File::create(&output)?).stderr(File::create(&messages)?);
+        command
+            .stdout(fs::File::create(&output)?.into_file())
+            .stderr(fs::File::create(&messages)?.into_file());
         let child =
             OwnedChild::spawn(&mut command).with_context(|| format!("failed to start {}", self.title()))?;
         let mut running = Running { child, output, messages };

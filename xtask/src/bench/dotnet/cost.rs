@@ -1,13 +1,13 @@
 //! Measures the cost of profiling .NET processes: a server under load, and one with very many methods and modules.
 
 use std::{
-    fs,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use super::{
     super::{

@@ -2,13 +2,13 @@
 //! time.
 
 use std::{
-    fs,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
+use fs_err as fs;
 
 use super::{
     super::{

@@ -1,9 +1,10 @@
 //! Measures how many managed frames are symbolized, and how many symbols agree with those of the runtime for the
 //! address.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
+use fs_err as fs;
 
 use super::{
     super::report::Report,

@@ -2,9 +2,10 @@
 //!
 //! A perf map has them for JIT code, a jitdump of .NET 9.0 for precompiled code too.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
+use fs_err as fs;
 
 /// Symbols by address. Later entries replace those they overlap.
 #[derive(Default)]

