@@ -114,16 +114,18 @@ pub(crate) fn resident_bytes(pid: u32) -> Result<u64> {
     memory_bytes(pid, "VmRSS:")
 }
 
+/// A line of proc_pid_status(5), in bytes.
 fn memory_bytes(pid: u32, name: &str) -> Result<u64> {
+    const BYTES_PER_KIB: u64 = 1024;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    kibibytes(&status, name).with_context(|| format!("no {name} of process {pid}"))
+    let kib = number_behind(&status, name).with_context(|| format!("no {name} of process {pid}"))?;
+    Ok(kib * BYTES_PER_KIB)
 }
 
-/// A line of proc_pid_status(5), in bytes.
-fn kibibytes(status: &str, name: &str) -> Option<u64> {
-    const BYTES_PER_KIB: u64 = 1024;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KIB)
+/// The number behind a name that begins a line, as in files of proc(5).
+pub(crate) fn number_behind(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -131,8 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_cpu_time_are_read_from_proc() {
-        assert_eq!(kibibytes("VmHWM:\t  9 kB\nVmRSS:\t    2 kB\n", "VmRSS:"), Some(2048));
+    fn numbers_and_cpu_time_are_read_from_proc() {
+        assert_eq!(number_behind("VmHWM:\t  9 kB\nVmRSS:\t    2 kB\n", "VmRSS:"), Some(2));
+        assert_eq!(number_behind("VmHWM:\t  9 kB\n", "VmRSS:"), None);
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 250 50 100 50 20 0 1 0 99";
         assert_eq!(times(stat, USER_TIME), Some(Duration::from_secs(3)));
         assert_eq!(times(stat, USER_TIME + 2), Some(Duration::from_millis(1_500)));

@@ -17,6 +17,7 @@ use super::{
     target::Target,
     tool::ToolName,
 };
+use crate::process::number_behind;
 
 /// The loops that run beside each other.
 const LOOPS: usize = 3;
@@ -108,9 +109,8 @@ fn profile(setting: &Setting, tool: ToolName, options: &str, seconds: u64) -> Re
 
 /// The processes and threads that were started since boot (`processes` of proc_stat(5)).
 fn forks() -> Result<f64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("processes "));
-    Ok(line.context("/proc/stat has no `processes`")?.trim().parse()?)
+    let forks = number_behind(&fs::read_to_string("/proc/stat")?, "processes ");
+    Ok(forks.context("/proc/stat has no `processes`")? as f64)
 }
 
 /// The share of whole stacks in the profiler's summary.

@@ -4,6 +4,8 @@ use std::{path::Path, time::Duration};
 
 use fs_err as fs;
 
+use crate::process::number_behind;
+
 /// The run time of the BPF programs that process `pid` has open. `None` if it has none open.
 pub(super) fn of_process(pid: u32) -> Option<Duration> {
     let folder = Path::new("/proc").join(pid.to_string()).join("fdinfo");
@@ -19,8 +21,7 @@ pub(super) fn of_process(pid: u32) -> Option<Duration> {
 
 /// Id and run time of the program of a file descriptor.
 fn program(fdinfo: &str) -> Option<(u64, u64)> {
-    let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    Some((field("prog_id:")?, field("run_time_ns:")?))
+    Some((number_behind(fdinfo, "prog_id:")?, number_behind(fdinfo, "run_time_ns:")?))
 }
 
 #[cfg(test)]

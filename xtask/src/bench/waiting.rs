@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 use fs_err as fs;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     target::Target,
     tool::with_tracefs,
 };
-use crate::{shell, workloads};
+use crate::{process::number_behind, shell, workloads};
 
 const LEGEND: &str = "CPU: user and system time of the profiler, start included in the first column. Round trip: a byte from one process to another \
 and back, through pipes on one CPU: two context switches and two wakeups. Added: to a switch with its wakeup. Programs that return \
@@ -182,9 +182,7 @@ fn round_trip_ns(setting: &Setting, beside: &Beside, target: &Target, other: &Ta
 /// The switches of a process off its CPU, one in each round trip: it waits, or the other process displaces it.
 fn switches_off(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let lines = status.lines().filter(|line| line.contains("ctxt_switches:"));
-    let counts = lines.filter_map(|line| line.rsplit('\t').next());
-    let counts = counts.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-    ensure!(!counts.is_empty(), "the status has no number of switches");
-    Ok(counts.iter().sum())
+    let counts = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+    let sum = counts.iter().map(|name| number_behind(&status, name)).sum::<Option<u64>>();
+    sum.context("the status has no number of switches")
 }

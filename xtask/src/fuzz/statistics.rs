@@ -1,6 +1,6 @@
 //! Reads the statistics that libFuzzer prints.
 
-use std::str::FromStr;
+use crate::process::number_behind;
 
 /// What a run of a target has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +16,12 @@ impl Statistics {
     /// Parses the log of a run with `-print_final_stats=1`; `None` when it was killed before it printed them.
     pub(super) fn parse(log: &str) -> Option<Self> {
         Some(Self {
-            executions: value(log, "stat::number_of_executed_units:")?,
-            executions_per_second: value(log, "stat::average_exec_per_sec:")?,
+            executions: number_behind(log, "stat::number_of_executed_units:")?,
+            executions_per_second: number_behind(log, "stat::average_exec_per_sec:")?,
             edges: edges(log).unwrap_or(0),
-            peak_mib: value(log, "stat::peak_rss_mb:")?,
+            peak_mib: number_behind(log, "stat::peak_rss_mb:")?,
         })
     }
-}
-
-fn value<T: FromStr>(log: &str, key: &str) -> Option<T> {
-    log.lines().rev().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
 }
 
 /// The coverage in the last status line: `#2048 pulse  cov: 31 ft: 32 ...`.
