@@ -28,16 +28,7 @@ impl Manual {
     #[cfg(not(feature = "manual"))]
     pub(crate) fn run(&self) -> Result<()> {
         // The whole workspace, so that its dependencies are compiled with the features of other builds.
-        crate::shell::run(&mut crate::workspace::cargo(&[
-            "build",
-            "--quiet",
-            "--locked",
-            "--workspace",
-            "--bin",
-            "xtask",
-            "--features",
-            "xtask/manual",
-        ]))?;
+        crate::workspace::build("--quiet --workspace --bin xtask --features xtask/manual")?;
         let mut xtask = std::process::Command::new(crate::project::root().join("target/debug/xtask"));
         crate::shell::run(xtask.arg("manual").arg(&self.folder))
     }

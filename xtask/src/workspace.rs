@@ -63,6 +63,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
+/// Builds what further arguments of `cargo build`, separated by spaces, select.
+pub(crate) fn build(selection: &str) -> Result<()> {
+    shell::run(cargo(&["build", "--locked"]).args(selection.split(' ')))
+}
+
 /// `cargo ARGUMENTS` in the package of the BPF program.
 pub(crate) fn bpf_cargo(arguments: &[&str]) -> Command {
     let mut cargo = cargo(arguments);

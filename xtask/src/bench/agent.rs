@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     process::OwnedChild,
-    project, shell,
+    project,
     soak::{Account, Churn},
-    workspace::cargo,
+    workspace,
 };
 
 /// Five windows.
@@ -90,14 +90,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// Starts it. It prints what it receives to a file in `folder`.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
-        shell::run(&mut cargo(&[
-            "build",
-            "--locked",
-            "--package",
-            "profiler-tests",
-            "--bin",
-            "otlp-receiver",
-        ]))?;
+        workspace::build("--package profiler-tests --bin otlp-receiver")?;
         // Free a moment ago; the agent tries again until the receiver listens.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let output = fs::File::create(folder.join("agent.received"))?.into_file();

@@ -48,7 +48,7 @@ impl Release {
         }
         Manual { folder: manual.clone() }.run()?;
         let (man_pages, completions): (Vec<_>, Vec<_>) =
-            files_of(&manual)?.into_iter().partition(|file| file.name.ends_with(".1"));
+            files_below(&manual)?.into_iter().partition(|file| file.name.ends_with(".1"));
         ensure!(!man_pages.is_empty() && completions.len() == 3, "the manual is incomplete");
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -93,17 +93,13 @@ impl Release {
     }
 }
 
-fn files_of(folder: &Path) -> Result<Vec<NamedFile>> {
-    project::files_below(folder)?.iter().map(|path| read(path)).collect()
-}
-
 /// The files below a folder, by their paths in it.
 fn files_below(folder: &Path) -> Result<Vec<NamedFile>> {
-    let relative = |path: &PathBuf| -> Result<NamedFile> {
+    let named = |path: &PathBuf| -> Result<NamedFile> {
         let name = path.strip_prefix(folder)?.to_string_lossy().into_owned();
-        Ok(NamedFile { name, ..read(path)? })
+        Ok(NamedFile { name, content: fs::read(path)? })
     };
-    project::files_below(folder)?.iter().map(relative).collect()
+    project::files_below(folder)?.iter().map(named).collect()
 }
 
 fn read(path: &Path) -> Result<NamedFile> {

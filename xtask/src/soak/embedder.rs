@@ -13,8 +13,7 @@ use crate::{
         agent::Receiver,
         report::{Report, number},
     },
-    project, shell,
-    workspace::cargo,
+    project, workspace,
 };
 
 pub(super) const SUBJECT: Subject = Subject {
@@ -45,7 +44,7 @@ const MAX_GROWTH_OF_SHORT_RUN_MB: f64 = 2.0 * 8.0 * 1.048_576;
 
 fn prepare(minutes: u64) -> Result<(Command, Option<Receiver>)> {
     const SECONDS: u64 = 60;
-    shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler-embedder"]))?;
+    workspace::build("--release --package profiler-embedder")?;
     let mut command = Command::new(project::root().join("target/release/agent"));
     command.args([FREQUENCY_HZ, SECONDS, minutes].map(|number| number.to_string()));
     Ok((command, None))

@@ -15,8 +15,7 @@ use crate::{
         in_turns::median,
         report::{Report, number},
     },
-    project, shell,
-    workspace::cargo,
+    project, workspace,
 };
 
 pub(super) const SUBJECT: Subject = Subject {
@@ -47,7 +46,7 @@ const PARTS: [&str; 8] = [
 ];
 
 fn prepare(minutes: u64) -> Result<(Command, Option<Receiver>)> {
-    shell::run(&mut cargo(&["build", "--locked", "--release", "--package", "profiler-cli"]))?;
+    workspace::build("--release --package profiler-cli")?;
     let folder = project::root().join("target/soak-agent");
     fs::create_dir_all(&folder)?;
     let receiver = Receiver::start(&folder)?;

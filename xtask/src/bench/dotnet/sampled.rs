@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::super::stacks::{self, Entry, Stack};
-use crate::{project, shell, workspace::cargo};
+use crate::{project, shell, workspace};
 
 /// The program that samples and prints. It belongs to the tests, so that this crate needs no profiler.
 const PROGRAM: &str = "frames";
@@ -44,15 +44,7 @@ pub(super) enum Kind {
 /// Builds the program that [`sample`] runs. It is optimized: its samples count from the first one, before unwind tables are
 /// installed.
 pub(super) fn build() -> Result<()> {
-    shell::run(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "profiler-tests",
-        "--bin",
-        PROGRAM,
-    ]))
+    workspace::build(&format!("--release --package profiler-tests --bin {PROGRAM}"))
 }
 
 /// Samples a process for this time.
