@@ -8,8 +8,8 @@ use fs_err as fs;
 use super::{
     Setting,
     in_turns::in_turns,
-    measure,
     report::{Column, Report},
+    run::settled_after,
 };
 use crate::{
     process::OwnedChild,
@@ -64,7 +64,7 @@ fn run(setting: &Setting, has_backend: bool, seconds: u64) -> Result<[f64; 7]> {
     let run = setting.measure(&mut command, seconds, "agent")?;
     fs::remove_dir_all(&spool)?;
     let start = run.time_to("sampling begins").context("the log has no start of sampling")?;
-    let settled = length - measure::settled_after(length);
+    let settled = length - settled_after(length);
     let log = fs::read_to_string(setting.folder.join("agent.output"))?;
     let last = log.lines().rfind(|line| line.contains("event=stopped"));
     let account = Account::parse(last.context("the agent has no account")?);

@@ -12,8 +12,8 @@ use fs_err as fs;
 use super::{
     Setting,
     in_turns::in_turns,
-    measure::Run,
     report::{Column, Report, number},
+    run::Run,
     target::Target,
     tool::ToolName,
 };

@@ -4,7 +4,7 @@ use super::{
     Setting,
     native::Measurements,
     report::{Report, number},
-    scenario::{Metric, Series},
+    series::{Metric, Series},
 };
 
 /// The columns of a table that compares profilers.
@@ -143,7 +143,7 @@ fn frame_nanoseconds(series: &Series) -> f64 {
 mod tests {
     use super::{
         super::{
-            scenario::{Figures, Row},
+            series::{Figures, Row},
             tool::ToolName,
         },
         *,

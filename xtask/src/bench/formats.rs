@@ -7,7 +7,7 @@ use fs_err as fs;
 use super::{
     Setting,
     in_turns::{Row, in_turns},
-    read_numbers,
+    measures::read_numbers,
     report::{Column, Report},
 };
 use crate::workspace::cargo;

@@ -9,37 +9,33 @@ mod costs;
 pub(crate) mod dotnet;
 mod events;
 mod formats;
-pub(crate) mod in_turns;
-mod log;
-mod measure;
+mod measures;
 mod native;
 mod node;
 mod off_cpu_peers;
 mod programs;
 mod record;
 pub(crate) mod report;
-mod run_time;
-mod samply;
 mod sandbox;
-mod scenario;
-pub(crate) mod stacks;
-mod sysctl;
+mod setting;
 mod tables;
-pub(crate) mod target;
-mod tool;
 mod waiting;
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{path::PathBuf, process::Command};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use fs_err as fs;
 
+pub(crate) use self::measures::{in_turns, stacks, target};
 use self::{
-    measure::{End, Run},
+    measures::{
+        run, series,
+        sysctl::{self, Sysctl},
+        tool::{self, Tool, ToolName},
+    },
     report::Report,
-    sysctl::Sysctl,
-    tool::{Tool, ToolName},
+    setting::Setting,
 };
 use crate::{document, project, setup, shell, static_binary, steal::CpuTimes, workloads};
 
@@ -96,21 +92,6 @@ enum Group {
     Agent,
     /// Runtime events of a server under load, and the pauses when their sessions start and end.
     Events,
-}
-
-/// Settings of all measurements.
-struct Setting {
-    machine: String,
-    runs: usize,
-    /// Runs for a mean and a standard deviation.
-    runs_of_spread: usize,
-    seconds: Option<u64>,
-    is_quick: bool,
-    /// The profiler first, with its defaults and with frame pointers alone.
-    tools: Vec<Tool>,
-    profiler: PathBuf,
-    /// The folder for recordings and outputs.
-    folder: PathBuf,
 }
 
 impl Bench {
@@ -175,32 +156,6 @@ pub(crate) fn smoke() -> Result<()> {
     Bench { runs: None, seconds: None, quick: true, peers: None, only: Vec::new(), write: false }.run()
 }
 
-impl Setting {
-    /// A report that begins with the machine and with how it was measured.
-    fn report(&self, how: &str) -> Report {
-        Report::new(&format!("Measured on {}, {how}.", self.machine))
-    }
-
-    /// The profiler, to sample for a time.
-    fn profiler(&self, seconds: u64) -> Command {
-        let mut command = Command::new(&self.profiler);
-        command.args(["-d", &seconds.to_string()]);
-        command
-    }
-
-    /// Runs a command that samples for a time, and measures it. The file `NAME.output` in the folder has what it prints.
-    fn measure(&self, command: &mut Command, seconds: u64, name: &str) -> Result<Run> {
-        let output = self.folder.join(name).with_extension("output");
-        measure::run(command, Duration::from_secs(seconds), End::Itself, &output)
-    }
-
-    /// The sampling time of a measurement whose regular time is `seconds`.
-    fn seconds(&self, seconds: u64) -> u64 {
-        const QUICK: u64 = 2;
-        self.seconds.unwrap_or(if self.is_quick { QUICK } else { seconds })
-    }
-}
-
 impl Group {
     /// Measures the group.
     fn measure(self, setting: &Setting) -> Result<Report> {
@@ -250,13 +205,6 @@ fn program_tools(tools: &[Tool]) -> Vec<Tool> {
 
 /// Unwinding of perf without frame pointers: 8 KiB of stack with each sample.
 const PERF_COPIES_STACKS: &str = "--call-graph dwarf";
-
-/// Runs a program that prints `N` numbers.
-fn read_numbers<const N: usize>(program: &mut Command) -> Result<[f64; N]> {
-    let said = shell::read(program)?;
-    let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
-    numbers.try_into().map_err(|_| anyhow!("said `{said}`"))
-}
 
 /// A short description of the machine.
 fn machine() -> Result<String> {

@@ -7,7 +7,7 @@ use fs_err as fs;
 
 use super::{
     PERF_COPIES_STACKS, Setting,
-    scenario::{Metric, Plan, Series},
+    series::{Metric, Plan, Series},
     target::Target,
     tool::{Job, KnownStacks, Tool, ToolName},
 };

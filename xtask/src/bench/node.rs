@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Setting, in_turns::in_turns, read_numbers, report::Report};
+use super::{Setting, in_turns::in_turns, measures::read_numbers, report::Report};
 use crate::workspace::cargo;
 
 /// A simulated node.

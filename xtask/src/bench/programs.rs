@@ -12,7 +12,7 @@ use fs_err as fs;
 
 use super::{
     report::Report,
-    scenario::{Metric, Plan, Series},
+    series::{Metric, Plan, Series},
     stacks::KnownCall,
     target::{SECONDS, Target},
     tool::{Job, KnownStacks, Tool},

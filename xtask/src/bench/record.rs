@@ -8,8 +8,8 @@ use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
     in_turns::in_turns,
-    measure,
     report::{Column, Report},
+    run::settled_after,
 };
 use crate::process::cpu_time;
 
@@ -55,7 +55,7 @@ fn record(setting: &Setting, pid: u32, seconds: u64) -> Result<[f64; 4]> {
     let run = setting.measure(&mut command, seconds, "recorder")?;
     let server_s = (cpu_time(pid)? - before).as_secs_f64();
     // The load is the same from the start to the end.
-    let settled_share = 1.0 - measure::settled_after(length).as_secs_f64() / length.as_secs_f64();
+    let settled_share = 1.0 - settled_after(length).as_secs_f64() / length.as_secs_f64();
     let [cpu_s, settled_s] = [run.cpu, run.settled_cpu].map(|cpu| cpu.as_secs_f64());
     let percent = [cpu_s / server_s, settled_s / (settled_share * server_s)].map(|share| 100.0 * share);
     Ok([cpu_s, percent[0], percent[1], run.peak_bytes as f64 / BYTES_PER_MB])

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::{
-    measure::Run,
     programs::{PROGRAMS, Program},
     report::{Report, number},
+    run::Run,
     target::Target,
     tool::{Job, KnownStacks, Tool},
 };

@@ -14,7 +14,7 @@ use super::{
         Setting,
         in_turns::median,
         report::Report,
-        scenario::{Metric, Plan, Series},
+        series::{Metric, Plan, Series},
         tool::{Job, KnownStacks},
     },
     running::{Place, Program, Running},

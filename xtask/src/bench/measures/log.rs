@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The time from `started`, a time since the epoch, to the first log line with this text.
-pub(super) fn time_to(log: &str, words: &str, started: Duration) -> Option<Duration> {
+pub(crate) fn time_to(log: &str, words: &str, started: Duration) -> Option<Duration> {
     let line = log.lines().find(|line| line.contains(words))?;
     let start = Duration::from_secs(started.as_secs() % SECONDS_PER_DAY)
         + Duration::from_nanos(started.subsec_nanos().into());

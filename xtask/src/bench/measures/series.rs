@@ -9,14 +9,15 @@ use anyhow::Result;
 
 use super::{
     in_turns::{median, outcomes},
-    measure, stacks,
+    run::settled_after,
+    stacks,
     target::{Target, cpu_time},
     tool::{Job, JobResult, KnownStacks, Tool, ToolName},
 };
 
 /// A measured quantity. The unit is in the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Metric {
+pub(crate) enum Metric {
     CpuSeconds,
     /// As a share of the target's CPU time, both without the first seconds.
     SettledCpuPercent,
@@ -35,31 +36,31 @@ pub(super) enum Metric {
 }
 
 /// The figures of one profiler by metric.
-pub(super) type Figures = BTreeMap<Metric, f64>;
+pub(crate) type Figures = BTreeMap<Metric, f64>;
 
 /// The figures of each profiler.
-pub(super) struct Series {
-    pub(super) rows: Vec<Row>,
+pub(crate) struct Series {
+    pub(crate) rows: Vec<Row>,
 }
 
 /// A profiler with its options.
-pub(super) struct Row {
-    pub(super) name: ToolName,
-    pub(super) options: &'static str,
+pub(crate) struct Row {
+    pub(crate) name: ToolName,
+    pub(crate) options: &'static str,
     /// Its figures, or why it failed.
-    pub(super) outcome: Result<Figures, String>,
+    pub(crate) outcome: Result<Figures, String>,
 }
 
 /// The task of each profiler.
 #[derive(Clone, Copy)]
-pub(super) struct Plan<'a> {
-    pub(super) tools: &'a [Tool],
-    pub(super) runs: usize,
+pub(crate) struct Plan<'a> {
+    pub(crate) tools: &'a [Tool],
+    pub(crate) runs: usize,
 }
 
 impl Plan<'_> {
     /// Runs the profilers on `job`, in turns, and computes the medians.
-    pub(super) fn carry_out(&self, job: &Job<'_>, target: &Target) -> Series {
+    pub(crate) fn carry_out(&self, job: &Job<'_>, target: &Target) -> Series {
         let title = |tool: &Tool| {
             let (program, options) = (tool.name.program(), tool.options);
             format!("{program} {options} at {} Hz, {} s", job.frequency_hz, job.seconds)
@@ -87,7 +88,7 @@ fn figures(done: &JobResult, job: &Job<'_>, target_cpu: f64) -> Figures {
     const BYTES_PER_MEGABYTE: f64 = 1e6;
     let run = &done.run;
     let sampling = Duration::from_secs(job.seconds);
-    let settled_seconds = (sampling - measure::settled_after(sampling)).as_secs_f64();
+    let settled_seconds = (sampling - settled_after(sampling)).as_secs_f64();
     let mut figures = Figures::from([
         (Metric::CpuSeconds, run.cpu.as_secs_f64()),
         (Metric::SettledCpuPercent, 100.0 * run.settled_cpu.as_secs_f64() / settled_seconds / target_cpu),
@@ -139,18 +140,18 @@ fn medians(runs: &[Figures]) -> Figures {
 
 impl Series {
     /// The figure of the profiler with its defaults.
-    pub(super) fn own(&self, metric: Metric) -> f64 {
+    pub(crate) fn own(&self, metric: Metric) -> f64 {
         self.own_with("", metric)
     }
 
     /// The figure of the profiler with these options.
-    pub(super) fn own_with(&self, options: &str, metric: Metric) -> f64 {
+    pub(crate) fn own_with(&self, options: &str, metric: Metric) -> f64 {
         let is_meant = |row: &&Row| row.name == ToolName::Profiler && row.options == options;
         self.rows.iter().find(is_meant).map_or(f64::NAN, |row| row.figure(metric))
     }
 
     /// The best figure of the other profilers.
-    pub(super) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
+    pub(crate) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
         let peers = self.rows.iter().filter(|row| row.name != ToolName::Profiler);
         let found = peers.map(|row| (row.name, row.figure(metric))).filter(|(_, figure)| !figure.is_nan());
         found.min_by(|(_, a), (_, b)| if metric.is_higher_better() { b.total_cmp(a) } else { a.total_cmp(b) })
@@ -159,14 +160,14 @@ impl Series {
 
 impl Metric {
     /// Whether a higher value is better.
-    pub(super) fn is_higher_better(self) -> bool {
+    pub(crate) fn is_higher_better(self) -> bool {
         matches!(self, Self::ExactPercent | Self::WholePercent)
     }
 }
 
 impl Row {
     /// Not a number if the profiler failed or does not report it.
-    pub(super) fn figure(&self, metric: Metric) -> f64 {
+    pub(crate) fn figure(&self, metric: Metric) -> f64 {
         self.outcome.as_ref().ok().and_then(|figures| figures.get(&metric)).copied().unwrap_or(f64::NAN)
     }
 }

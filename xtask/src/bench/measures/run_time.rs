@@ -7,7 +7,7 @@ use fs_err as fs;
 use crate::process::number_behind;
 
 /// The run time of the BPF programs that process `pid` has open. `None` if it has none open.
-pub(super) fn of_process(pid: u32) -> Option<Duration> {
+pub(crate) fn of_process(pid: u32) -> Option<Duration> {
     let folder = Path::new("/proc").join(pid.to_string()).join("fdinfo");
     let files = fs::read_dir(folder).ok()?.flatten();
     let mut programs: Vec<(u64, u64)> =

@@ -30,47 +30,47 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
 const LAST_READING: f64 = 0.9;
 
 /// The time after which a profiler has finished its work at the start of a session.
-pub(super) fn settled_after(sampling: Duration) -> Duration {
+pub(crate) fn settled_after(sampling: Duration) -> Duration {
     const LONGEST: Duration = Duration::from_secs(2);
     LONGEST.min(sampling / 2)
 }
 
 /// The measurements of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// User and system time of the profiler and its children.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
     /// The part of the CPU time after [`settled_after`].
-    pub(super) settled_cpu: Duration,
+    pub(crate) settled_cpu: Duration,
     /// The peak memory of the largest of its processes, in bytes.
-    pub(super) peak_bytes: u64,
+    pub(crate) peak_bytes: u64,
     /// From the first open perf event to the exit of the process, without the sampling time.
-    pub(super) post: Duration,
+    pub(crate) post: Duration,
     /// The start time since the epoch.
     started: Duration,
     /// From process start to exit.
     took: Duration,
     /// The run time of its BPF programs per second of sampling. `None` if it has none.
-    pub(super) run_time_a_second: Option<Duration>,
+    pub(crate) run_time_a_second: Option<Duration>,
     /// Its standard error.
-    pub(super) messages: String,
+    pub(crate) messages: String,
 }
 
 impl Run {
     /// From process start to the first log line with this text.
-    pub(super) fn time_to(&self, words: &str) -> Option<Duration> {
+    pub(crate) fn time_to(&self, words: &str) -> Option<Duration> {
         log::time_to(&self.messages, words, self.started)
     }
 
     /// From the end of sampling, by its log, to its exit.
-    pub(super) fn end(&self) -> Option<Duration> {
+    pub(crate) fn end(&self) -> Option<Duration> {
         self.took.checked_sub(self.time_to("sampling ends")?)
     }
 }
 
 /// How the sampling of a profiler is ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// By the profiler itself, after a time.
     Itself,
     /// By Ctrl-C.
@@ -78,7 +78,7 @@ pub(super) enum End {
 }
 
 /// Runs `command`, which samples for a time and writes to `output`.
-pub(super) fn run(command: &mut Command, sampling: Duration, end: End, output: &Path) -> Result<Run> {
+pub(crate) fn measure(command: &mut Command, sampling: Duration, end: End, output: &Path) -> Result<Run> {
     let messages = output.with_extension("messages");
     command
         .stdin(Stdio::null())

@@ -82,7 +82,7 @@ struct Symbol {
 }
 
 /// The stacks of the recording `samply.json` in a folder.
-pub(super) fn stacks(folder: &Path) -> Result<Vec<Stack>> {
+pub(crate) fn stacks(folder: &Path) -> Result<Vec<Stack>> {
     let profile: Profile = serde_json::from_slice(&fs::read(folder.join("samply.json"))?)?;
     let names: Names = serde_json::from_slice(&fs::read(folder.join("samply.syms.json"))?)?;
     of_profile(&profile, &names).context("samply's profile contradicts itself")

@@ -16,7 +16,7 @@ use super::stacks::Entry;
 use crate::{container::Container, process::OwnedChild, workloads};
 
 /// The maximum run time of a target, longer than any bench.
-pub(super) const SECONDS: &str = "900";
+pub(crate) const SECONDS: &str = "900";
 
 /// A running workload. Dropping it stops it.
 pub(crate) struct Target {
@@ -29,20 +29,20 @@ pub(crate) struct Target {
 
 impl Target {
     /// Starts a program of the end-to-end tests, with arguments behind its time, and waits until it is ready.
-    pub(super) fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Result<Self> {
         let program = workloads::output_folder().join(name);
         Self::from_command(Command::new(program).arg(SECONDS).args(arguments))
     }
 
     /// Like [`start`](Self::start), with the lowest priority, so that a target with many threads does not starve the
     /// profiler.
-    pub(super) fn start_nice(name: &str) -> Result<Self> {
+    pub(crate) fn start_nice(name: &str) -> Result<Self> {
         let program = workloads::output_folder().join(name);
         Self::from_command(Command::new("nice").args(["-n", "19"]).arg(program).arg(SECONDS))
     }
 
     /// Starts the .NET program in a mode, with its perf map.
-    pub(super) fn start_dotnet(version: &str, mode: &str) -> Result<Self> {
+    pub(crate) fn start_dotnet(version: &str, mode: &str) -> Result<Self> {
         let launcher = workloads::output_folder().join("dotnet/run");
         Self::from_command(Command::new(launcher).args([version, mode, SECONDS]))
     }
@@ -65,14 +65,14 @@ impl Target {
     }
 
     /// Writes a line to its input, and returns the next line of its output.
-    pub(super) fn ask(&mut self) -> Result<String> {
+    pub(crate) fn ask(&mut self) -> Result<String> {
         let input = self.lifeline.as_mut().context("the workload was asked to end")?;
         writeln!(input)?;
         self.line()
     }
 
     /// Uses the pid of a container, if its runtime was started instead of its program.
-    pub(super) fn is_in(&mut self, container: &Container) -> Result<()> {
+    pub(crate) fn is_in(&mut self, container: &Container) -> Result<()> {
         self.pid = container.pid()?;
         Ok(())
     }
@@ -88,12 +88,12 @@ impl Target {
         }
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
     /// The entry point of its program.
-    pub(super) fn entry(&self) -> Result<Entry> {
+    pub(crate) fn entry(&self) -> Result<Entry> {
         const AT_ENTRY: u64 = 9;
         let folder = PathBuf::from(format!("/proc/{}", self.pid()));
         let words: Vec<u64> = fs::read(folder.join("auxv"))?
@@ -111,7 +111,7 @@ impl Target {
 }
 
 /// The CPU time of all living threads of process `pid`, from the scheduler.
-pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may exit meanwhile.

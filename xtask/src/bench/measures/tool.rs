@@ -12,14 +12,14 @@ use fs_err as fs;
 use wait4::Wait4 as _;
 
 use super::{
-    measure::{self, End, Run},
+    run::{self, End, Run},
     samply,
     stacks::{self, Entry, KnownCall, Stack},
 };
 use crate::{setup, shell};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ToolName {
+pub(crate) enum ToolName {
     Profiler,
     Perf,
     ProfileBpfcc,
@@ -31,28 +31,28 @@ pub(super) enum ToolName {
 
 /// A profiler, its options, and its path.
 #[derive(Clone)]
-pub(super) struct Tool {
-    pub(super) name: ToolName,
+pub(crate) struct Tool {
+    pub(crate) name: ToolName,
     /// Options beyond those of the job.
-    pub(super) options: &'static str,
+    pub(crate) options: &'static str,
     program: Option<PathBuf>,
 }
 
 /// The task of a profiler.
-pub(super) struct Job<'a> {
+pub(crate) struct Job<'a> {
     /// `None` for every process.
-    pub(super) pid: Option<u32>,
-    pub(super) frequency_hz: u64,
-    pub(super) seconds: u64,
+    pub(crate) pid: Option<u32>,
+    pub(crate) frequency_hz: u64,
+    pub(crate) seconds: u64,
     /// What is known about the target's stacks.
-    pub(super) known: KnownStacks<'a>,
+    pub(crate) known: KnownStacks<'a>,
     /// The folder for its output files.
-    pub(super) folder: &'a Path,
+    pub(crate) folder: &'a Path,
 }
 
 /// What is known about a target's stacks.
 #[derive(Clone, Copy)]
-pub(super) enum KnownStacks<'a> {
+pub(crate) enum KnownStacks<'a> {
     Nothing,
     /// The target is the workload `chain`.
     Chain,
@@ -61,18 +61,18 @@ pub(super) enum KnownStacks<'a> {
 }
 
 /// The result of a job.
-pub(super) struct JobResult {
-    pub(super) run: Run,
+pub(crate) struct JobResult {
+    pub(crate) run: Run,
     /// `None` if its format is not read here.
-    pub(super) stacks: Option<Vec<Stack>>,
+    pub(crate) stacks: Option<Vec<Stack>>,
 }
 
 impl ToolName {
     /// All profilers but this project's.
-    pub(super) const PEERS: [Self; 6] =
+    pub(crate) const PEERS: [Self; 6] =
         [Self::Perf, Self::ProfileBpfcc, Self::Bpftrace, Self::ProfileBee, Self::Samply, Self::Lightswitch];
 
-    pub(super) fn program(self) -> &'static str {
+    pub(crate) fn program(self) -> &'static str {
         match self {
             Self::Profiler => "profiler",
             Self::Perf => "perf",
@@ -85,12 +85,12 @@ impl ToolName {
     }
 
     /// The name of the profiler, which may differ from the name of its program.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         if self == Self::ProfileBee { "profile-bee" } else { self.program() }
     }
 
     /// The name with its options.
-    pub(super) fn title(self, options: &str) -> String {
+    pub(crate) fn title(self, options: &str) -> String {
         let with = |name: &str| format!("{name} {options}").trim_end().to_owned();
         match self {
             Self::Profiler => with("**profiler**"),
@@ -106,18 +106,18 @@ impl ToolName {
 }
 
 impl Tool {
-    pub(super) fn new(name: ToolName, program: PathBuf) -> Self {
+    pub(crate) fn new(name: ToolName, program: PathBuf) -> Self {
         Self { name, options: name.options(), program: Some(program) }
     }
 
-    pub(super) fn find(name: ToolName) -> Self {
+    pub(crate) fn find(name: ToolName) -> Self {
         let installed = setup::peers_folder().join("bin").join(name.program());
         let program = if installed.is_file() { Some(installed) } else { shell::find(name.program()) };
         Self { name, options: name.options(), program }
     }
 
     /// The same profiler with other options.
-    pub(super) fn with_options(&self, options: &'static str) -> Self {
+    pub(crate) fn with_options(&self, options: &'static str) -> Self {
         Self { options, ..self.clone() }
     }
 
@@ -125,18 +125,18 @@ impl Tool {
     ///
     /// # Errors
     /// It is not installed.
-    pub(super) fn program(&self) -> Result<&Path> {
+    pub(crate) fn program(&self) -> Result<&Path> {
         self.program.as_deref().ok_or_else(|| anyhow!("not installed (`cargo xtask setup --bench`)"))
     }
 
     /// Runs a job, including symbolization.
-    pub(super) fn work(&self, job: &Job<'_>) -> Result<JobResult> {
+    pub(crate) fn work(&self, job: &Job<'_>) -> Result<JobResult> {
         let program = self.program()?;
         let output = job.folder.join(self.name.program()).with_extension("output");
         let mut record = self.record(program, job)?;
         // Its option for a time is ignored for a process that already runs.
         let end = if self.name == ToolName::Samply { End::Interrupt } else { End::Itself };
-        let mut run = measure::run(&mut record, Duration::from_secs(job.seconds), end, &output)?;
+        let mut run = run::measure(&mut record, Duration::from_secs(job.seconds), end, &output)?;
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
@@ -215,7 +215,7 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
 
 /// Mounts tracefs for the program alone if it is not mounted, and leaves nothing behind. Some profilers look for it
 /// at its older path below debugfs.
-pub(super) fn with_tracefs(program: &Path) -> Command {
+pub(crate) fn with_tracefs(program: &Path) -> Command {
     const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; \
                           mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");

@@ -12,19 +12,19 @@ fn chain() -> Vec<String> {
 }
 
 /// The share of samples that contain every call of the workload `chain` in order.
-pub(super) fn exact_share(stacks: &[Stack]) -> f64 {
+pub(crate) fn exact_share(stacks: &[Stack]) -> f64 {
     let chain = chain();
     share(stacks, |frames| frames.windows(chain.len()).any(|window| window == chain))
 }
 
 /// The entry point of a program, whose frame is recognized by address if it is unsymbolized.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// The name of the program's file.
-    pub(super) file_name: String,
+    pub(crate) file_name: String,
     /// Its address in the file.
-    pub(super) elf_address: u64,
+    pub(crate) elf_address: u64,
     /// Its address in the process.
-    pub(super) runtime_address: u64,
+    pub(crate) runtime_address: u64,
 }
 
 impl Entry {
@@ -61,15 +61,15 @@ fn is_beginning(frame: &str) -> bool {
 }
 
 /// A function, and the only function that calls it.
-pub(super) type KnownCall = (&'static str, &'static str);
+pub(crate) type KnownCall = (&'static str, &'static str);
 
 /// The share of samples whose outermost frame is a root of a process or a thread.
-pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
+pub(crate) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
     share(stacks, |frames| is_whole(frames, entry))
 }
 
 /// The share of samples that are whole, and in which each function of `calls` has its caller.
-pub(super) fn exact_share_of_whole(stacks: &[Stack], entry: &Entry, calls: &[KnownCall]) -> f64 {
+pub(crate) fn exact_share_of_whole(stacks: &[Stack], entry: &Entry, calls: &[KnownCall]) -> f64 {
     let has_callers = |frames: &[String]| {
         frames.iter().enumerate().all(|(index, frame)| {
             let known = calls.iter().find(|(function, _)| function == frame);
@@ -87,7 +87,7 @@ fn is_whole(frames: &[String], entry: &Entry) -> bool {
 }
 
 /// The mean number of frames per sample.
-pub(super) fn mean_frames(stacks: &[Stack]) -> f64 {
+pub(crate) fn mean_frames(stacks: &[Stack]) -> f64 {
     let frames: u64 = stacks.iter().map(|(frames, count)| frames.len() as u64 * count).sum();
     frames as f64 / samples(stacks).max(1) as f64
 }
@@ -112,7 +112,7 @@ pub(crate) fn of_folded(text: &str) -> Vec<Stack> {
 
 /// The format of `perf script -F comm,ip,sym`: the thread name, a line `address symbol` for each frame, an empty
 /// line.
-pub(super) fn of_perf_script(text: &str) -> Vec<Stack> {
+pub(crate) fn of_perf_script(text: &str) -> Vec<Stack> {
     let frame = |line: &str| match line.trim().split_once(' ')? {
         (address, "[unknown]") => Some(format!("0x{address}")),
         (_, symbol) => Some(symbol.to_owned()),
@@ -123,7 +123,7 @@ pub(super) fn of_perf_script(text: &str) -> Vec<Stack> {
 
 /// The format in which bpftrace prints a map with stacks as keys: `@[`, a line `symbol+offset` for each frame, `, `,
 /// `]: N`.
-pub(super) fn of_bpftrace(text: &str) -> Vec<Stack> {
+pub(crate) fn of_bpftrace(text: &str) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut frames = Vec::new();
     for line in text.lines() {

@@ -3,15 +3,15 @@
 use anyhow::{Result, anyhow};
 
 /// A scenario of a table, and the figures of its runs in the order of the columns.
-pub(super) struct Row<const N: usize> {
-    pub(super) title: String,
+pub(crate) struct Row<const N: usize> {
+    pub(crate) title: String,
     /// A figure that a tool does not report is not a number.
-    pub(super) runs: Vec<[f64; N]>,
+    pub(crate) runs: Vec<[f64; N]>,
 }
 
 impl<const N: usize> Row<N> {
     /// The median of each figure.
-    pub(super) fn medians(&self) -> [f64; N] {
+    pub(crate) fn medians(&self) -> [f64; N] {
         let mut column = 0..N;
         [0.0; N].map(|_| {
             let column = column.next().unwrap_or_default();
@@ -19,13 +19,13 @@ impl<const N: usize> Row<N> {
         })
     }
 
-    pub(super) fn largest(&self, column: usize) -> f64 {
+    pub(crate) fn largest(&self, column: usize) -> f64 {
         self.runs.iter().map(|run| run[column]).fold(f64::NAN, f64::max)
     }
 }
 
 /// Measures each scenario once in each run.
-pub(super) fn in_turns<S: AsRef<str>, T, const N: usize>(
+pub(crate) fn in_turns<S: AsRef<str>, T, const N: usize>(
     group: &str,
     runs: usize,
     scenarios: &[(S, T)],
@@ -37,7 +37,7 @@ pub(super) fn in_turns<S: AsRef<str>, T, const N: usize>(
 }
 
 /// Like [`in_turns`]. A tool that does not work on this machine is left out.
-pub(super) fn in_turns_if_possible<S: AsRef<str>, T, const N: usize>(
+pub(crate) fn in_turns_if_possible<S: AsRef<str>, T, const N: usize>(
     group: &str,
     runs: usize,
     scenarios: &[(S, T)],
@@ -55,7 +55,7 @@ pub(super) fn in_turns_if_possible<S: AsRef<str>, T, const N: usize>(
 }
 
 /// The results of all runs of each scenario, or why one of them failed, which is then not run again.
-pub(super) fn outcomes<S: AsRef<str>, T, F>(
+pub(crate) fn outcomes<S: AsRef<str>, T, F>(
     group: &str,
     runs: usize,
     scenarios: &[(S, T)],

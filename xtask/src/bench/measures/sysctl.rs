@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use fs_err as fs;
 
 /// A kernel setting with a changed value. Dropping it restores the previous value.
-pub(super) struct Sysctl {
+pub(crate) struct Sysctl {
     path: String,
     /// A process that restores the value when its input closes, even if this process is killed.
     restorer: Child,
@@ -17,7 +17,7 @@ pub(super) struct Sysctl {
 
 impl Sysctl {
     /// Sets `kernel.NAME`.
-    pub(super) fn set(name: &str, value: &str) -> Result<Self> {
+    pub(crate) fn set(name: &str, value: &str) -> Result<Self> {
         let path = format!("/proc/sys/kernel/{name}");
         let before = fs::read_to_string(&path)?;
         // In a process group of its own, so that Ctrl-C does not reach it.
