@@ -87,8 +87,7 @@ pub(super) fn report(all: &Measurements, setting: &Setting) -> Report {
 
 /// A profiler that does not work on this machine is left out.
 fn table(report: &mut Report, heading: &str, series: &Series) {
-    let names = COLUMNS.map(|(_, name)| name);
-    report.heading(&[[heading].as_slice(), &names].concat());
+    report.heading(heading, &COLUMNS.map(|(_, name)| name));
     for row in &series.rows {
         let title = row.name.title(row.options);
         match &row.outcome {

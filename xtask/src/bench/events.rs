@@ -80,7 +80,7 @@ fn pauses(setting: &Setting, report: &mut Report) -> Result<()> {
         "Longest gap of a thread, ms, medians of {} runs in turns, while the profiler runs with:",
         setting.runs
     ));
-    report.heading(&[["runtime, methods"].as_slice(), &SESSIONS.map(|(title, _)| title)].concat());
+    report.heading("runtime, methods", &SESSIONS.map(|(title, _)| title));
     for version in VERSIONS {
         for &(mode, methods) in modes {
             report.row(&format!(".NET {version}, {methods}"), &gaps_ms(setting, version, mode)?);

@@ -64,12 +64,8 @@ pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
     let rows = in_turns_if_possible("waiting", setting.runs, &TOOLS, |kind| {
         Workload::start(setting, seconds)?.run(setting, *kind)
     });
-    report.heading(&[
-        &format!("off-CPU time of threads that wait for {seconds} s"),
-        "CPU s",
-        "BPF ms a second",
-        "error %",
-    ]);
+    let heading = format!("off-CPU time of threads that wait for {seconds} s");
+    report.heading(&heading, &["CPU s", "BPF ms a second", "error %"]);
     for row in rows {
         let [cpu_s, bpf_ms_a_second, error_percent] = row.medians();
         report.row_of(&row.title, &[number(cpu_s), number(bpf_ms_a_second), format!("{error_percent:+.2}")]);

@@ -130,8 +130,7 @@ fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path
 fn table(report: &mut Report, heading: &str, metric: Metric, programs: &[(&str, Series)]) {
     let tools = programs.first().map_or(&[][..], |(_, series)| &series.rows);
     let titles: Vec<String> = tools.iter().map(|row| row.name.title(row.options)).collect();
-    let columns: Vec<&str> = [heading].into_iter().chain(titles.iter().map(String::as_str)).collect();
-    report.heading(&columns);
+    report.heading(heading, &titles);
     for (title, series) in programs {
         let figures: Vec<_> = series.rows.iter().map(|row| row.figure(metric)).collect();
         if metric == Metric::WholePercent || figures.iter().any(|figure| !figure.is_nan()) {

@@ -45,7 +45,7 @@ impl Report {
 
     /// Adds a table of medians, and records figures that are larger than the budget of their column.
     pub(super) fn table<const N: usize>(&mut self, title: &str, columns: &[Column; N], rows: &[Row<N>]) {
-        self.heading(&[[title].as_slice(), &columns.map(|column| column.title)].concat());
+        self.heading(title, &columns.map(|column| column.title));
         for row in rows {
             let figures = row.medians();
             self.row(&row.title, &figures);
@@ -58,8 +58,9 @@ impl Report {
     }
 
     /// Adds the heading of a table: the column of titles, and the columns of figures.
-    pub(super) fn heading(&mut self, columns: &[&str]) {
-        self.heading_of(1, columns);
+    pub(super) fn heading(&mut self, titles: &str, columns: &[impl AsRef<str>]) {
+        let columns = columns.iter().map(AsRef::as_ref);
+        self.heading_of(1, &[titles].into_iter().chain(columns).collect::<Vec<_>>());
     }
 
     /// Adds the heading of a table whose first `texts` columns are no figures.

@@ -71,7 +71,8 @@ fn passes(setting: &Setting, report: &mut Report) -> Result<()> {
     /// Threads, microseconds of sleep, steps of computing, timer slack.
     const WAKING: [&str; 4] = ["100", "20000", "1000", "0"];
     let seconds = setting.seconds(10).max(SHORT_S + 1);
-    report.heading(&["`--wall` beside", &format!("CPU s in {seconds} s"), "CPU ms a second after the start"]);
+    let columns = [format!("CPU s in {seconds} s"), "CPU ms a second after the start".to_owned()];
+    report.heading("`--wall` beside", &columns);
     for (threads, max_ms) in [("10", None), ("100", None), ("1000", Some(PARKED_CPU_MS_MAX))] {
         let parked = Target::start("parked", &[threads])?;
         cost_of_passes(setting, report, (&format!("{threads} parked threads"), max_ms), parked.pid())?;
@@ -119,7 +120,7 @@ fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
     let rows = in_turns("waiting", setting.runs, &VARIANTS, |beside| {
         Ok([round_trip_ns(setting, beside, &target, &other)?.unwrap_or(f64::NAN)])
     })?;
-    report.heading(&["beside", "round trip ns", "added ns"]);
+    report.heading("beside", &["round trip ns", "added ns"]);
     let [[alone_ns], [with_empty_ns]] = [0, 1].map(|row| rows[row].medians());
     let empty_ns = (with_empty_ns - alone_ns) / 2.0;
     for (row, (title, beside)) in rows.iter().zip(&VARIANTS) {

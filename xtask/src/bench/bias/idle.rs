@@ -61,7 +61,7 @@ impl Rounds<'_> {
 
     fn write(self, report: &mut Report) {
         let heading = format!("idle machine, {FREQUENCY_HZ} Hz");
-        report.heading(&[&heading, "timer interrupts a second and CPU", "added"]);
+        report.heading(&heading, &["timer interrupts a second and CPU", "added"]);
         report.row("no profiler", &[median(self.without.clone()), f64::NAN]);
         let mut own = None;
         for (sampler, added) in self.added.into_iter().filter(|(_, added)| !added.is_empty()) {

@@ -3,10 +3,7 @@
 //! The throughput of a server under load differs by more between runs than the profiler costs. So both states are measured
 //! in turns on the same servers, in pairs, and the result is the median of the differences within pairs.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 
@@ -101,35 +98,31 @@ impl WarmServer {
         setting: &Setting,
         options: &[&str],
     ) -> Result<Served> {
-        let sampling = seconds * 3 / 4;
-        let mut command = profile(&setting.profiler, self.running.pid(), sampling, &setting.folder);
-        let mut profiler = command.args(options).spawn()?;
+        let mut command = setting.profiler(seconds * 3 / 4);
+        command.args(["-q", "-p", &self.running.pid().to_string(), "-o"]);
+        command.arg(setting.folder.join("burden.folded")).args(options);
+        let mut profiler = command.stdin(Stdio::null()).spawn()?;
         let served = serve(self.port, &PATHS, seconds);
         ensure!(profiler.wait()?.success(), "the profiler failed");
         served
     }
 }
 
-fn profile(profiler: &Path, pid: u32, seconds: u64, folder: &Path) -> Command {
-    let mut command = Command::new(profiler);
-    command.args(["-q", "-p", &pid.to_string(), "-d", &seconds.to_string(), "-o"]);
-    command.arg(folder.join("burden.folded")).stdin(Stdio::null());
-    command
-}
-
 /// Adds a row for each burden.
 pub(in crate::bench) fn write_table(report: &mut Report, rows: &[(impl AsRef<str>, Vec<Pair>)]) {
-    report.heading(&[
+    report.heading(
         "burden",
-        "requests/s without",
-        "with",
-        "difference, %: median",
-        "quartiles",
-        "99.9 % within, ms: without",
-        "with",
-        "longest, ms: without",
-        "with",
-    ]);
+        &[
+            "requests/s without",
+            "with",
+            "difference, %: median",
+            "quartiles",
+            "99.9 % within, ms: without",
+            "with",
+            "longest, ms: without",
+            "with",
+        ],
+    );
     for (burden, pairs) in rows {
         report.row_of(burden.as_ref(), &cells(pairs));
     }

@@ -1,8 +1,7 @@
 //! Measures the cost of profiling .NET processes: a server under load, and one with very many methods and modules.
 
 use std::{
-    path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -12,7 +11,7 @@ use fs_err as fs;
 use super::{
     super::{
         Setting,
-        in_turns::median,
+        in_turns::in_turns,
         report::Report,
         series::{Metric, Plan, Series},
         tool::{Job, KnownStacks},
@@ -20,17 +19,21 @@ use super::{
     running::{Place, Program, Running},
 };
 
+const TO_FLAME_GRAPH: &str = "command to flame graph with `-d 5`, beyond the 5 s, s";
+
 /// Adds the table.
 pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
     let server = Running::start(Program::SERVER, Place::Host, &setting.folder)?;
     let server_series = own(setting, &server, 99);
-    let to_flame_graph_s = to_flame_graph_seconds(setting, server.pid())?;
+    let to_flame_graph = in_turns("dotnet", setting.runs, &[(TO_FLAME_GRAPH, server.pid())], |pid| {
+        Ok([flame_graph(setting, *pid)?.as_secs_f64()])
+    })?;
     drop(server);
     let many = Running::start(Program::Many, Place::Host, &setting.folder)?;
     // High enough that most of the methods are sampled.
     let many_series = own(setting, &many, 999);
     let modules = images(&fs::read_to_string(format!("/proc/{}/maps", many.pid()))?);
-    report.heading(&["cost of the profiler", ""]);
+    report.heading("cost of the profiler", &[""]);
     let many = format!("10,000 methods and {modules} modules, 10 s at 999 Hz");
     for (what, series, [peak_mb_max, end_ms_max]) in [
         ("a server under full load, 10 s at 99 Hz", &server_series, [48.0, 100.0]),
@@ -48,7 +51,7 @@ pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
             }
         }
     }
-    report.row("command to flame graph with `-d 5`, beyond the 5 s, s", &[to_flame_graph_s]);
+    report.row(TO_FLAME_GRAPH, &to_flame_graph[0].medians());
     Ok(())
 }
 
@@ -63,19 +66,13 @@ fn own(setting: &Setting, running: &Running, frequency_hz: u64) -> Series {
     Plan { tools: &setting.tools[..1], runs: setting.runs }.carry_out(&job, running.target())
 }
 
-fn to_flame_graph_seconds(setting: &Setting, pid: u32) -> Result<f64> {
-    let runs = (0..setting.runs).map(|_| flame_graph(&setting.profiler, pid, &setting.folder));
-    let beyond = runs.map(|run| Ok(run?.as_secs_f64())).collect::<Result<Vec<_>>>()?;
-    Ok(median(beyond))
-}
-
 /// The time of a flame graph of five seconds beyond these seconds.
-fn flame_graph(profiler: &Path, pid: u32, folder: &Path) -> Result<Duration> {
+fn flame_graph(setting: &Setting, pid: u32) -> Result<Duration> {
     const SAMPLING: Duration = Duration::from_secs(5);
     let started = Instant::now();
-    let mut command = Command::new(profiler);
-    command.args(["-q", "-p", &pid.to_string(), "-d", &SAMPLING.as_secs().to_string(), "-o"]);
-    let status = command.arg(folder.join("first.svg")).stdin(Stdio::null()).status()?;
+    let mut command = setting.profiler(SAMPLING.as_secs());
+    command.args(["-q", "-p", &pid.to_string(), "-o"]).arg(setting.folder.join("first.svg"));
+    let status = command.stdin(Stdio::null()).status()?;
     ensure!(status.success(), "the profiler failed");
     started.elapsed().checked_sub(SAMPLING).context("it sampled for too short a time")
 }

@@ -59,13 +59,8 @@ struct Verdict {
 
 /// Adds the tables. Different symbols are printed on the terminal.
 pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
-    report.heading(&[
-        "managed frames with a name, %",
-        "frames",
-        "all",
-        "compiled at run time",
-        "precompiled",
-    ]);
+    let columns = ["frames", "all", "compiled at run time", "precompiled"];
+    report.heading("managed frames with a name, %", &columns);
     for (title, program) in PROGRAMS {
         for (place, words) in [(Place::Host, "on the host"), (Place::Container, "in a container")] {
             let cells = match named(program, place, seconds, folder) {
@@ -82,13 +77,8 @@ pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Resul
             report.row_of(&format!("{title}, {words}"), &cells);
         }
     }
-    report.heading(&[
-        "the name that the runtime has for the address, %",
-        "compiled at run time: frames",
-        "right",
-        "precompiled: frames",
-        "right",
-    ]);
+    let columns = ["compiled at run time: frames", "right", "precompiled: frames", "right"];
+    report.heading("the name that the runtime has for the address, %", &columns);
     for (index, has_jitdump) in CHECKED {
         let (title, program) = PROGRAMS[index];
         let Checked { jit, precompiled } = check(program, has_jitdump, seconds, folder)?;

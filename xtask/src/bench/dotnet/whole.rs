@@ -30,7 +30,7 @@ const CALLERS: [&str; 3] = ["Workload.Tiny.TinyMiddle(", "Workload.Tiny.TinyOute
 
 /// Adds the table, in percent by version.
 pub(super) fn measure(seconds: u64, folder: &Path, report: &mut Report) -> Result<()> {
-    report.heading(&[["whole managed stacks, %"].as_slice(), &VERSIONS].concat());
+    report.heading("whole managed stacks, %", &VERSIONS);
     let whole = |program| whole_percent(program, seconds, folder);
     for (mode, what) in MODES {
         let row = by_version(|version| whole(Program::App { version, mode }))?;
