@@ -190,7 +190,7 @@ impl MoreStack {
         let (_, frame_pointer) = find(SAVE_FRAME_POINTER)?;
         let (switched, stack_pointer) = find(LOAD_STACK_POINTER)?;
         let known = [GoLayout::UNTIL_1_24, GoLayout::SINCE_1_25];
-        let layout = known.into_iter().find(|layout| layout.g_frame_pointer == frame_pointer.into())?;
+        let layout = known.into_iter().find(|layout| layout.g_frame_pointer == i16::from(frame_pointer))?;
         (u64::from(stack_pointer) == GoLayout::G_STACK_POINTER).then_some(Self { layout, switched })
     }
 }
