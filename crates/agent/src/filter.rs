@@ -18,7 +18,7 @@ pub struct Filter {
     conditions: Vec<Condition>,
 }
 
-/// A text that is no filter.
+/// A text that is not a valid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a condition such as k8s.namespace.name=shop or service.name!=test-*")]
 pub struct InvalidFilter {

@@ -196,7 +196,7 @@ pub(super) struct SamplingArguments {
     /// taken as well. Needs a kernel with BTF
     #[arg(long)]
     off_cpu: bool,
-    /// Count shorter waits, and record them not: 100us, 20ms, 0
+    /// Record waits of at least this length, and count shorter ones: 100us, 20ms, 0
     #[arg(long, value_name = "TIME", value_parser = parse_duration_or_zero, default_value = "1ms", requires = "off_cpu")]
     min_block: Duration,
     /// Record also which thread ended each wait: its stack follows that of the thread that waited

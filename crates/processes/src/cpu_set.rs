@@ -34,7 +34,7 @@ impl CpuSet {
     }
 }
 
-/// A text that is no list of CPUs.
+/// A text that is not a valid list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a list of CPUs such as 0-3,8")]
 pub struct InvalidCpuSet(String);

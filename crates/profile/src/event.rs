@@ -157,7 +157,7 @@ impl ThreadState {
     }
 }
 
-/// A text that is no state.
+/// A text that is not a valid state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a state of a thread (known: {})", ThreadState::ALL.iter().map(|state| state.option()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownState {

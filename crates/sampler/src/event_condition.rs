@@ -20,7 +20,7 @@ pub struct EventCondition {
     pub(crate) number: i64,
 }
 
-/// A text that is no condition.
+/// A text that is not a valid condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a valid condition (FIELD > NUMBER, with ==, !=, <, <=, > or >=)")]
 pub struct InvalidCondition {

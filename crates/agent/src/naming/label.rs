@@ -14,7 +14,7 @@ pub struct Label {
     pub(super) value: String,
 }
 
-/// A text that is no label.
+/// A text that is not a valid label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is not a valid label: give `NAME=VALUE` with a name of letters, digits, `_` and `.` that begins with a letter, and a value \

@@ -14,7 +14,7 @@ const NODE_NAME: &str = "NODE_NAME";
 /// The names of the node, with the labels of all its resources.
 ///
 /// # Errors
-/// A variable has an attribute that is no label, or the name of the host cannot be read.
+/// A variable has an attribute that is not a valid label, or the name of the host cannot be read.
 pub(super) fn naming_options(arguments: &AgentArguments, environment: &Environment) -> Result<NamingOptions> {
     let node = std::env::var_os(NODE_NAME).map(|name| name.to_string_lossy().into_owned());
     let node = node.filter(|name| !name.is_empty());
