@@ -56,7 +56,7 @@ fn values_of(profile: &Profile, function: &str, state: Option<ThreadState>) -> V
     let has_function = |sample: &&Sample| {
         let frames = &profile.stack(sample.stack).frames;
         let names: Vec<_> = frames.iter().map(|id| profile.string(profile.frame(*id).name)).collect();
-        names.iter().any(|name| *name == function) && names.ends_with(&["work", "main", "_start"])
+        names.contains(&function) && names.ends_with(&["work", "main", "_start"])
     };
     let samples = profile.samples().iter().filter(|sample| sample.state == state);
     let mut samples: Vec<_> = samples.filter(has_function).collect();
