@@ -85,8 +85,53 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
 ];
 
 /// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that
-/// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`.
-pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &["_start", "start_thread", "start", "clone*", "__*"];
+/// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`. Of musl also those
+/// in which threads wait, and what they call (src/thread/__syscall_cp.c).
+pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &[
+    "_start",
+    "start_thread",
+    "start",
+    "clone*",
+    "__*",
+    "libc_start_main_stage2",
+    "sccp",
+    "syscall",
+    "pthread_*",
+    "sem_wait",
+    "sem_timedwait",
+    "nanosleep",
+    "clock_nanosleep",
+    "usleep",
+    "sleep",
+    "read",
+    "readv",
+    "write",
+    "writev",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "send",
+    "sendto",
+    "sendmsg",
+    "connect",
+    "accept",
+    "accept4",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect",
+    "epoll_wait",
+    "epoll_pwait",
+    "fsync",
+    "fdatasync",
+    "wait4",
+    "waitpid",
+    "waitid",
+    "system",
+    "popen",
+    "pclose",
+    "getaddrinfo",
+];
 
 /// Functions of Go's standard library.
 pub(crate) const GO_LIBRARY: &[&str] = &[

@@ -138,6 +138,13 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "connect",
         ],
     },
+    // A datagram: a request of any client, or a response.
+    Primitive {
+        cause: SocketIo,
+        strength: Default,
+        leaf: Process,
+        functions: &["__skb_wait_for_more_packets", "__skb_recv_udp", "udp_recvmsg", "udpv6_recvmsg"],
+    },
     Primitive {
         cause: NameResolution,
         strength: Final,
@@ -155,6 +162,11 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "__GI___pthread_mutex_lock",
             "pthread_mutex_timedlock*",
             "pthread_mutex_clocklock",
+            // musl: `pthread_mutex_lock` jumps there. Its own locks, as that of `malloc`.
+            "__pthread_mutex_timedlock",
+            "__lock",
+            "g_mutex_lock*",
+            "absl::*Mutex::LockSlow*",
             "__lll_lock_wait*",
             "pthread_rwlock_*lock*",
             "__pthread_rwlock_*lock*",

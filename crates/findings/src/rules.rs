@@ -89,6 +89,10 @@ const fn stripped_select(frames: &'static [&'static str]) -> Rule {
     Rule { leaves: &[Selection], inner: Some(&[]), ..rule(Idle, frames) }
 }
 
+/// A lock of GLib without symbols: the functions that wait for signals are exported, gthread-posix.c.
+const STRIPPED_GLIB_LOCK: Rule =
+    Rule { leaves: &[Signal], inner: Some(&[]), ..rule(Lock, &["[libglib-2.0.so*"]) };
+
 /// A shell without symbols: jobs.c of dash.
 const STRIPPED_SHELL: Rule = Rule { leaves: &[Process], inner: Some(&[]), ..rule(Idle, &["[dash*"]) };
 
@@ -351,6 +355,7 @@ pub(crate) const RULES: &[Rule] = &[
     // `select.select` has a list of descriptors; sockets with a time limit wait in `poll`.
     rule(Idle, &["select_select_impl*"]),
     // Event loops and runtimes in native code.
+    STRIPPED_GLIB_LOCK,
     event_loop(&["g_main_context_*"], &["g_main_context_*", "g_poll"]),
     event_loop(&["g_main_loop_run"], &["g_main_context_*", "g_poll"]),
     event_loop(&["event_base_loop"], &["*_dispatch"]),

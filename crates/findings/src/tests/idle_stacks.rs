@@ -6,6 +6,7 @@ use super::Threads;
 use crate::{
     WaitCause::{
         self, ChildProcess, ConditionVariable, Connection, FullQueue, Idle, Lock, Other, Pipe, Sleep,
+        SocketIo,
     },
     Waits,
 };
@@ -15,6 +16,9 @@ const THREAD: &str = "clone3@libc.so.6;start_thread@libc.so.6";
 const CPP: &str = "clone3@libc.so.6;start_thread@libc.so.6;[libstdc++.so.6+0xd4490]@libstdc++.so.6;\
                    std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()";
 const COND: &str = "pthread_cond_wait@libc.so.6;__futex_abstimed_wait_common@libc.so.6;futex_do_wait_[k]";
+const GLIB: &str = "[libglib-2.0.so.0+0xa8970]@libglib-2.0.so.0";
+const DATAGRAM: &str =
+    "recvfrom@libc.so.6;__sys_recvfrom_[k];udp_recvmsg_[k];__skb_wait_for_more_packets_[k]";
 const READ: &str = "read@libc.so.6;ksys_read_[k]";
 /// Debian's interpreter has symbols of exported functions alone.
 const PYTHON: &str = "Py_RunMain@python3.11;PyEval_EvalCode@python3.11;_PyEval_EvalFrameDefault@python3.11;[python3.11+0x692080]@python3.11";
@@ -94,6 +98,30 @@ fn native_threads() {
         (format!("{THREAD};tick;{READ};vfs_read_[k];timerfd_read_iter_[k]"), Sleep),
         // Locks are not hidden, whatever the program calls them.
         (format!("{CPP};serve();std::mutex::lock();pthread_mutex_lock@libc.so.6;futex_do_wait_[k]"), Lock),
+        // musl jumps from `pthread_mutex_lock` to a function with a limit of time.
+        (
+            "__clone;start;append;__pthread_mutex_timedlock;__timedwait;__timedwait_cp;futex_do_wait_[k]"
+                .to_owned(),
+            Lock,
+        ),
+        ("__clone;start;serve;__pthread_cond_timedwait;__timedwait_cp;futex_do_wait_[k]".to_owned(), Idle),
+        (format!("{THREAD};serve;malloc;__lock;__futexwait;futex_do_wait_[k]"), Lock),
+        // Locks of libraries that wait by the system call themselves.
+        (format!("{THREAD};serve;{GLIB};syscall@libc.so.6;futex_do_wait_[k]"), Lock),
+        (
+            format!("{THREAD};serve;g_mutex_lock;g_mutex_lock_slowpath;syscall@libc.so.6;futex_do_wait_[k]"),
+            Lock,
+        ),
+        (format!("{THREAD};{GLIB};g_cond_wait@libglib-2.0.so.0;syscall@libc.so.6;futex_do_wait_[k]"), Idle),
+        (
+            format!(
+                "{THREAD};serve;absl::lts_2023::Mutex::LockSlowLoop(int);syscall@libc.so.6;futex_do_wait_[k]"
+            ),
+            Lock,
+        ),
+        // Datagrams: of any client, and a response.
+        (format!("{THREAD};serve;{DATAGRAM}"), Idle),
+        (format!("{THREAD};serve;ask_server;{DATAGRAM}"), SocketIo),
         // A pool of a library without symbols.
         (format!("{THREAD};[libuv.so.1+0xad10]@libuv.so.1;uv_cond_wait@libuv.so.1;{COND}"), Idle),
         (format!("{THREAD};fetch_price;uv_cond_wait;{COND}"), ConditionVariable),

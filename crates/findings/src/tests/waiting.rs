@@ -43,6 +43,21 @@ fn functions_of_a_linked_c_library_are_not_of_the_application() {
     threads.add(4, ThreadState::Disk, "_start;main;load_page;__libc_pread64");
     let [finding] = &threads.findings()[..] else { panic!("one finding") };
     assert!(finding.evidence.ends_with("most below load_page"), "{finding}");
+    // musl.
+    let mut threads = Threads::wall();
+    threads.add_queue(4, "__clone;start;append;__pthread_mutex_timedlock;__timedwait;__timedwait_cp;sccp");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.contains(" wait for the lock in append ("), "{finding}");
+    let mut threads = Threads::wall();
+    threads.add(
+        4,
+        ThreadState::Blocked,
+        "__clone;start;append;__pthread_mutex_timedlock;__timedwait_cp;sccp",
+    );
+    threads.add(1, ThreadState::Blocked, "__clone;start;refresh;nanosleep;__clock_nanosleep;sccp");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.contains("locks in append, "), "{finding}");
+    assert!(finding.evidence.contains("a thread that can be in refresh (sleeps)"), "{finding}");
 }
 
 #[test]
