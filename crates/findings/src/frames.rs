@@ -89,7 +89,34 @@ pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
         && (is_libc(profile, frame)
             || matches_any(RUST_LIBRARY, profile.string(frame.name))
             || matches_any(GO_LIBRARY, profile.string(frame.name))
+            || is_of_standard_library(profile.string(frame.name))
             || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
+}
+
+/// Whether a function is that of the standard library of C++ or Rust. Demanglers put the type of the result before the name of a template.
+fn is_of_standard_library(name: &str) -> bool {
+    // Most functions are of neither.
+    if !name.contains("std::") {
+        return false;
+    }
+    let name = without_arguments(name);
+    name.rsplit(' ').next().is_some_and(|name| name.starts_with("std::"))
+}
+
+/// A name without the arguments of the function and those of templates: `Heap::fetch` of `Heap::fetch<int>(Row<int>)`.
+pub(crate) fn without_arguments(name: &str) -> String {
+    let (mut text, mut depth) = (String::new(), 0_usize);
+    for letter in name.chars() {
+        match letter {
+            // Rust begins with a type, C++ with an anonymous namespace.
+            '<' if !text.is_empty() => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            '(' if depth == 0 && !text.is_empty() => break,
+            letter if depth == 0 => text.push(letter),
+            _ => {}
+        }
+    }
+    text
 }
 
 /// Whether native code is that of libc.
@@ -158,6 +185,29 @@ fn dots_from_end(method: &str) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_lose_arguments_also_those_of_templates() {
+        for (name, expected) in [
+            ("Heap::fetch<int>(Row<int>)", "Heap::fetch"),
+            ("void wait<run(char)::{lambda()#1}>(int)", "void wait"),
+            ("(anonymous namespace)::run(int)", "(anonymous namespace)::run"),
+            ("<shop::Queue<T> as Push>::push", "<shop::Queue as Push>::push"),
+            ("Heap::operator()() const", "Heap::operator"),
+            ("", ""),
+        ] {
+            assert_eq!(without_arguments(name), expected);
+        }
+        for (name, expected) in [
+            ("std::thread::_Invoker<std::tuple<main::{lambda()#1}> >::operator()()", true),
+            ("void std::__invoke_impl<void, void (Pool::*)(char), Pool*>(int, void (Pool::*&&)(char))", true),
+            ("std::__invoke_result<int (*)(char)>::type std::__invoke<int (*)(char)>(int)", true),
+            ("std::string shop::render<int>(int)", false),
+            ("shop::run(std::mutex&)", false),
+        ] {
+            assert_eq!(is_of_standard_library(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn names_lose_assembly_arguments_and_namespaces() {

@@ -165,6 +165,9 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             // musl: `pthread_mutex_lock` jumps there. Its own locks, as that of `malloc`.
             "__pthread_mutex_timedlock",
             "__lock",
+            // A value that another thread initializes.
+            "__pthread_once*",
+            "__cxa_guard_acquire",
             "g_mutex_lock*",
             "absl::*Mutex::LockSlow*",
             "__lll_lock_wait*",

@@ -395,6 +395,10 @@ pub(crate) const RULES: &[Rule] = &[
     names(&["gethostby*"]),
     names(&["__res_context_send*"]),
     rule(Barrier, &["std::sync::barrier::Barrier::wait"]),
+    // The GNU C++ library: barrier, latch.
+    rule(Barrier, &["*std::__tree_barrier<*"]),
+    rule(Barrier, &["std::barrier<*"]),
+    rule(Barrier, &["std::latch::*"]),
     // A result of another thread: std::future of the GNU C++ library.
     rule(ConditionVariable, &["std::__atomic_futex_unsigned_base::*"]),
     socket(&["curl_multi_*"]),

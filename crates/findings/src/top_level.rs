@@ -3,7 +3,7 @@
 use profiler_profile::{Frame, FrameKind, Profile};
 
 use crate::{
-    frames::{function, is_application, is_runtime},
+    frames::{function, is_application, is_runtime, without_arguments},
     pattern::matches_any,
     primitives::Leaf,
 };
@@ -87,9 +87,9 @@ pub(crate) fn is_work(profile: &Profile, frame: &Frame) -> bool {
         && words(function(profile, frame)).any(|word| WORDS_OF_WORK.contains(&word.as_str()))
 }
 
-/// The words of a name without its arguments: `heap`, `fetch`, `row` of `Heap::fetchRow(int)`.
+/// The words of a name without its arguments and those of its templates: `heap`, `fetch`, `row` of `Heap::fetchRow<Lock>(int)`.
 pub(crate) fn words(name: &str) -> impl Iterator<Item = String> {
-    let name = name.split('(').find(|part| !part.is_empty()).unwrap_or(name);
+    let name = without_arguments(name);
     let mut words = vec![String::new()];
     let mut before = ' ';
     for letter in name.chars() {
@@ -152,6 +152,11 @@ mod tests {
             ("mysql_lock_tables", &["mysql", "lock", "tables"]),
             ("(anonymous namespace)::run2", &["anonymous", "namespace", "run"]),
             ("slave_deadlock_handler", &["slave", "deadlock", "handler"]),
+            (
+                "void asio::posix_event::wait<asio::mutex::scoped_lock>(int)",
+                &["void", "asio", "posix", "event", "wait"],
+            ),
+            ("<shop::Queue as shop::Push>::run", &["shop", "queue", "as", "shop", "push", "run"]),
             ("", &[]),
         ] {
             assert_eq!(words(name).collect::<Vec<_>>(), expected, "{name}");

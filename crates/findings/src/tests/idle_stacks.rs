@@ -5,8 +5,8 @@ use profiler_profile::ThreadState;
 use super::Threads;
 use crate::{
     WaitCause::{
-        self, ChildProcess, ConditionVariable, Connection, FullQueue, Idle, Lock, Other, Pipe, Sleep,
-        SocketIo,
+        self, Barrier, ChildProcess, ConditionVariable, Connection, FullQueue, Idle, Lock, Other, Pipe,
+        Sleep, SocketIo,
     },
     Waits,
 };
@@ -70,6 +70,37 @@ fn native_threads() {
                 "{THREAD};serve;semop@libc.so.6;__semtimedop@libc.so.6;do_semtimedop_[k];__do_semtimedop_[k]"
             ),
             ConditionVariable,
+        ),
+        // Without optimization, the functions of the library are there.
+        (
+            format!(
+                "{CPP};void std::__invoke_impl<void, void (Pool::*)(char), Pool*>(std::__invoke_memfun_deref);Pool::run(char);\
+                 void std::_V2::condition_variable_any::wait<std::unique_lock<std::mutex> >(std::unique_lock<std::mutex>&);{COND}"
+            ),
+            Idle,
+        ),
+        (
+            format!(
+                "{CPP};asio::io_context::run();asio::detail::scheduler::run(std::error_code&);\
+                 void asio::detail::posix_event::wait<asio::detail::conditionally_enabled_mutex::scoped_lock>(int);{COND}"
+            ),
+            Idle,
+        ),
+        (format!("{CPP};serve();std::latch::wait() const;syscall@libc.so.6;futex_do_wait_[k]"), Barrier),
+        (
+            format!(
+                "{CPP};serve();void std::__atomic_wait_address<std::__tree_barrier<int>::wait()::{{lambda()#1}}>(int);\
+                 syscall@libc.so.6;futex_do_wait_[k]"
+            ),
+            Barrier,
+        ),
+        (
+            format!("{CPP};serve();__cxa_guard_acquire@libstdc++.so.6;syscall@libc.so.6;futex_do_wait_[k]"),
+            Lock,
+        ),
+        (
+            format!("{CPP};serve();pthread_once@libc.so.6;__pthread_once_slow@libc.so.6;futex_do_wait_[k]"),
+            Lock,
         ),
         // A pipe, and one on which a caller waits for a response.
         (format!("{THREAD};run_commands;{READ};anon_pipe_read_[k]"), Idle),
