@@ -12,7 +12,7 @@ use crate::{
     found::Found,
     frames::{application_name, function, is_managed, own_frames},
     pattern::matches_any,
-    rules::EVENT_LOOPS,
+    service_rules::EVENT_LOOPS,
     text::Problem,
     thread_group::{ThreadGroup, percent},
 };

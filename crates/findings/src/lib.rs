@@ -36,6 +36,7 @@ mod rest;
 mod rules;
 mod runtime;
 mod service;
+mod service_rules;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -344,9 +344,8 @@ impl Search<'_> {
         waiting.into_iter().filter(serves).map(|(pid, _)| pid).collect()
     }
 
-    /// Whether a process, so many threads of which wait for services, has a socket that listens and a connection of a client for each of
-    /// them: a program that takes work from a queue listens for those that examine it. The workers of a server share the socket of their
-    /// parent.
+    /// Whether a process has a socket that listens, and a connection of a client for each of its threads that wait for services: a program
+    /// that takes work from a queue listens for those that examine it. The workers of a server share the socket of their parent.
     fn serves(&self, pid: u32, waiting: usize, sockets: &Sockets) -> bool {
         let folder = PathBuf::from(format!("{pid}/fd"));
         let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);

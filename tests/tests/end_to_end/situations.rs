@@ -95,7 +95,7 @@ fn is_server(program: &Program) -> bool {
 fn idle_percent(profile: &Profile) -> f64 {
     let wall = profile.event_ids().find(|event| profile.event(*event).name == "wall").unwrap();
     let ledger = &profile.ledger().events[wall.index()];
-    100.0 * ledger.idle as f64 / ledger.reported as f64
+    if ledger.reported == 0 { 0.0 } else { 100.0 * ledger.idle as f64 / ledger.reported as f64 }
 }
 
 /// A profile of a program that no longer starts: a virtual machine compiles much in its first seconds.
