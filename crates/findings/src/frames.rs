@@ -134,7 +134,10 @@ pub(crate) fn is_application(profile: &Profile, frame: &Frame) -> bool {
     match frame.kind {
         FrameKind::Jit | FrameKind::Precompiled => match assembly_and_method(name) {
             (Some(assembly), _) => !matches_any(FRAMEWORKS, assembly),
-            (None, name) => !matches_any(STUBS, name) && !matches_any(JAVA_FRAMEWORKS, method(name)),
+            // The result of a method of the application can be of a class of the library.
+            (None, name) => {
+                !matches_any(STUBS, name) && !matches_any(JAVA_FRAMEWORKS, without_type(method(name), frame))
+            }
         },
         FrameKind::Native | FrameKind::Inlined => !is_runtime(profile, frame),
         _ => false,

@@ -137,6 +137,16 @@ fn threads_that_wait_for_a_connection_of_a_pool_are_found() {
          of threads with work), most below Shop.Prices.Fetch"
     );
     assert_eq!(crowd(19, ThreadState::Blocked, send).kinds(), []);
+    // A pool of another runtime, whose library takes the connection for the method of the program.
+    let hikari = "start_thread@libc.so.6;jit java.util.List com.shop.Orders.find(int);\
+                  jit java.sql.Connection com.zaxxer.hikari.pool.HikariPool.getConnection(long);\
+                  jit java.lang.Object com.zaxxer.hikari.util.ConcurrentBag.borrow(long, java.util.concurrent.TimeUnit);\
+                  jit java.lang.Object java.util.concurrent.SynchronousQueue.poll(long, java.util.concurrent.TimeUnit);\
+                  jit void jdk.internal.misc.Unsafe.park(boolean, long);Unsafe_Park@libjvm.so;pthread_cond_timedwait@libc.so.6";
+    let finding = only(crowd(75, ThreadState::Blocked, hikari));
+    assert_eq!(finding.kind, FindingKind::ConnectionLimit);
+    assert!(finding.evidence.ends_with(", most below com.shop.Orders.find"), "{finding}");
+    assert_eq!(finding.remedy, "hold connections for a shorter time, or raise the limit of the pool");
 }
 
 /// The names of the methods of a runtime can be unknown.

@@ -86,9 +86,7 @@ impl Queue {
             Self::MemoryMap => "reuse memory in place of mapping and unmapping it",
             Self::File => "write to a file from one thread, or to one file for each thread",
             Self::Transactions => "find the session that holds them, and end its transactions sooner",
-            Self::Connections => {
-                "raise the limit, as MaxConnectionsPerServer or Max Pool Size, or hold connections for a shorter time"
-            }
+            Self::Connections => "hold connections for a shorter time, or raise the limit of the pool",
             Self::Capacity => "take more from the queue at a time, by more or faster consumers",
             Self::ConsoleLogger => "log less, or read the standard output faster",
             Self::GroupCommit => "commit less often, or use a disk that synchronizes faster",
