@@ -13,6 +13,7 @@ use profiler_tests::{
     FoldedStacks, Workload, assert_matches_file, file, profiler, run_beside_others, run_command,
     workload_path,
 };
+use serde_json::Value;
 
 fn captures() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(file("captures")).unwrap().flatten().map(|entry| entry.path());
@@ -105,6 +106,49 @@ fn a_capture_of_a_counted_event_has_each_occurrence_of_its_program() {
     assert_eq!(values_of(&profile, "ask_seldom", None), [1; 12]);
     assert_eq!(values_of(&profile, "[getppid]", None).len(), profile.samples().len());
     assert_eq!(profile.first_ledger().due, 30 + 12);
+}
+
+/// Replaces the numbers of these members by the largest one.
+fn forge(value: &mut Value, members: &[&str]) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| forge(value, members)),
+        Value::Object(object) => {
+            for (name, value) in object {
+                if value.is_number() && members.contains(&name.as_str()) {
+                    *value = u64::MAX.into();
+                }
+                forge(value, members);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_numbers_of_a_forged_capture_are_bounded() {
+    const COUNTS: &[&str] =
+        &["due", "skipped_ticks", "cut_stacks", "short_waits", "short_waits_ns", "run_time_ns"];
+    const LOSSES: &[&str] =
+        &["RingBufferFull", "ThreadRan", "TooManyThreads", "Nested", "lost_events", "undecodable"];
+    const SETTINGS: &[&str] = &["frequency_hz", "wall_hz", "period", "ended_ns", "started_unix_ns"];
+    let seed = std::fs::read_to_string(file("fuzz/seeds/capture/kinds")).unwrap();
+    let all = [COUNTS, LOSSES, SETTINGS, &["weight"]].concat();
+    for members in [&all[..], COUNTS, LOSSES, SETTINGS, &["weight"]] {
+        let forged = seed.lines().map(|line| {
+            let mut value = serde_json::from_str(line).unwrap();
+            forge(&mut value, members);
+            format!("{value}\n")
+        });
+        let forged: String = forged.collect();
+        assert!(forged.matches(&u64::MAX.to_string()).count() >= members.len(), "{forged}");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("events.jsonl"), forged).unwrap();
+        for format in ["folded", "html", "speedscope"] {
+            let mut command = profiler(&["replay", "-q", "--format", format]);
+            let run = run_command(command.arg(folder.path()));
+            assert_eq!(run.code(), 0, "{members:?} {format}: {}", run.stderr);
+        }
+    }
 }
 
 #[test]
