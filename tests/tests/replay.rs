@@ -10,7 +10,7 @@ use profiler::{
     profile::{Cost, Sample, Sampling, ThreadState},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, assert_matches_file, file, profiler, run_beside_others, run_command,
+    DEADLINE, FoldedStacks, Workload, assert_matches_file, file, profiler, run_beside_others, run_command,
     workload_path,
 };
 use serde_json::Value;
@@ -262,13 +262,27 @@ fn check_replay(kind: &str, configure: &dyn Fn(Builder) -> Builder) {
     std::fs::File::open(path("pages")).unwrap().sync_all().unwrap();
     let program = workload_path("off_cpu");
     let command = [program.into(), "1".into(), path("report").into(), path("pages").into()];
-    let builder = Profiler::builder().target(Target::Command(command.to_vec()));
-    let session = configure(builder).capture(path("capture")).build().unwrap().start().unwrap();
-    let profile = session.run().unwrap();
+    let builder = configure(Profiler::builder().target(Target::Command(command.to_vec())));
+    compare_with_replay(kind, builder, DEADLINE);
+}
+
+/// Records a capture for so long, or until the target exits, and compares the profile of its replay.
+fn compare_with_replay(kind: &str, builder: Builder, limit: Duration) {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("capture");
+    let session = builder.capture(&capture).build().unwrap().start().unwrap();
+    let profile = session.run_for(limit).unwrap();
     for id in profile.event_ids() {
         assert!(profile.samples_of(id).next().is_some(), "{kind}: {}", profile.event(id).name);
     }
-    let replay = Profiler::builder().replay(path("capture")).build().unwrap().start().unwrap();
-    let replayed = replay.run().unwrap();
+    let replayed = Profiler::builder().replay(&capture).build().unwrap().start().unwrap().run().unwrap();
     assert_eq!(content(&replayed), content(&profile), "{kind}");
+}
+
+#[test]
+fn a_replay_of_one_thread_has_the_same_profile_as_its_session() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("waits");
+    let leader = Profiler::builder().target(Target::Tid(workload.pid()));
+    compare_with_replay("leader", leader.cpu_samples(false).wall_clock_hz(99), Duration::from_secs(1));
 }
