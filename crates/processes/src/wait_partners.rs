@@ -12,7 +12,7 @@ mod polls;
 mod unix_sockets;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     iter::successors,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -321,7 +321,7 @@ impl Search<'_> {
             let internet = tcp.iter().filter(|socket| socket.state == LISTENS).map(|socket| socket.inode);
             let unix = read("unix");
             let listeners = internet.chain(polls::unix_listeners(&unix)).collect();
-            let accepted = accepted(&tcp).chain(polls::unix_accepted(&unix)).collect();
+            let accepted = accepted(&tcp).into_iter().chain(polls::unix_accepted(&unix)).collect();
             Rc::new(Sockets { tcp, udp, listeners, accepted })
         };
         match self.entries.link(&PathBuf::from(format!("{pid}/ns/net"))) {
@@ -522,14 +522,17 @@ fn listener<'a>(sockets: &'a [InternetSocket], address: &SocketAddr) -> Option<&
 }
 
 /// The inodes of the connections that were accepted: their local address is one at which a socket listens.
-fn accepted(sockets: &[InternetSocket]) -> impl Iterator<Item = u64> {
-    let listeners: Vec<_> = sockets.iter().filter(|socket| socket.state == LISTENS).collect();
-    let is_accepted = move |socket: &&InternetSocket| {
+fn accepted(sockets: &[InternetSocket]) -> Vec<u64> {
+    let listeners = sockets.iter().filter(|socket| socket.state == LISTENS).map(|socket| socket.local);
+    let (of_any_address, of_one): (HashSet<_>, HashSet<_>) =
+        listeners.partition(|listener| listener.ip().is_unspecified());
+    let ports: HashSet<_> = of_any_address.iter().map(SocketAddr::port).collect();
+    let is_accepted = |socket: &&InternetSocket| {
         socket.state != LISTENS
             && socket.inode != NOT_ACCEPTED
-            && listeners.iter().any(|listener| listens_at(listener, &socket.local))
+            && (ports.contains(&socket.local.port()) || of_one.contains(&socket.local))
     };
-    sockets.iter().filter(is_accepted).map(|socket| socket.inode)
+    sockets.iter().filter(is_accepted).map(|socket| socket.inode).collect()
 }
 
 /// The socket at the address to which one of UDP is connected: that of a server.
