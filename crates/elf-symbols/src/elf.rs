@@ -109,6 +109,16 @@ impl Elf {
         Sections::read(&self.image, &self.header)
     }
 
+    /// Reads the code from `start` to the end of its section, at most `limit` bytes; `None` where the file has no code, as in a debug file.
+    pub fn read_code(&self, start: ElfAddress, limit: u64) -> Option<Vec<u8>> {
+        let sections = self.sections().ok()?;
+        let mut code = sections.iter().filter(|section| section.is_code() && section.is_stored());
+        let section = code.find(|section| section.addresses().contains(&start.0))?;
+        let offset = section.file_offset().checked_add(start.0 - section.address().0)?;
+        let bytes = limit.min(section.addresses().end - start.0);
+        self.image.read(offset, bytes, bytes).ok()
+    }
+
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
     }

@@ -149,6 +149,11 @@ impl Section<'_> {
         self.0.sh_type.get(LE) != elf::SHT_NOBITS && self.0.sh_size.get(LE) > 0
     }
 
+    /// The place of the first byte in the file.
+    pub(crate) fn file_offset(&self) -> u64 {
+        self.0.sh_offset.get(LE)
+    }
+
     /// The address of the first byte in memory.
     pub fn address(&self) -> ElfAddress {
         ElfAddress(self.0.sh_addr.get(LE))

@@ -66,6 +66,8 @@ pub struct SymbolMatch {
     pub start: ElfAddress,
     /// Whether the symbol states a size and the address is within it. A symbol without a size extends to the next symbol.
     pub is_sized: bool,
+    /// Whether the symbol has the type of a function.
+    pub is_function: bool,
     /// The name as stored, possibly mangled.
     pub name: Vec<u8>,
 }
@@ -83,6 +85,8 @@ struct RankAndSize(u32);
 
 impl RankAndSize {
     const SIZE_BITS: u32 = 29;
+    /// The rank of the best label without a type.
+    const LABEL: u32 = 3;
     const MAX_SIZE: u32 = (1 << Self::SIZE_BITS) - 1;
 
     /// The order of perf (`choose_best_symbol`): strong before weak, global before local. A label without a type comes
@@ -93,7 +97,7 @@ impl RankAndSize {
             elf::STB_LOCAL => 1,
             _ => 0,
         };
-        let rank = if symbol.st_type() == elf::STT_NOTYPE { binding + 3 } else { binding };
+        let rank = if symbol.st_type() == elf::STT_NOTYPE { binding + Self::LABEL } else { binding };
         let size = u32::try_from(symbol.st_size.get(LE)).unwrap_or(u32::MAX).min(Self::MAX_SIZE);
         Self(rank << Self::SIZE_BITS | size)
     }
@@ -235,7 +239,8 @@ impl SymbolTable {
             (name.is_empty(), underscores, Reverse(name.len()), name.clone())
         });
         let name = best.filter(|name| !name.is_empty()).ok_or(ParseError::Malformed)?;
-        Ok(SymbolMatch { start: ElfAddress(address), is_sized, name })
+        let is_function = rank.is_some_and(|rank| rank < RankAndSize::LABEL);
+        Ok(SymbolMatch { start: ElfAddress(address), is_sized, is_function, name })
     }
 
     fn name(&self, elf: &Elf, function: &Function) -> Result<Vec<u8>, ParseError> {

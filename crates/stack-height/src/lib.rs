@@ -47,6 +47,7 @@
 //! | `function`, `blocks` | data flow over the code of one function |
 //! | `function_rows`, `run` | frames to rows |
 //! | `epilogue` | [`for_each_epilogue`]: epilogues that call frame information does not describe |
+//! | `extent` | [`end_of_function`]: the extent of a symbol without a size |
 //! | `gaps`, `scan` | code that no known function reaches |
 //! | `padding` | [`behind_padding`]: what fills the space between functions |
 //! | `root` | starts of programs and threads |
@@ -64,6 +65,7 @@ mod discovery;
 mod entry;
 mod epilogue;
 mod error;
+mod extent;
 mod function;
 mod function_rows;
 mod gaps;
@@ -84,6 +86,7 @@ mod work;
 pub use analysis::{analyze, analyze_in_parts};
 pub use epilogue::{Epilogue, for_each_epilogue};
 pub use error::Error;
+pub use extent::end_of_function;
 pub use never_returns::never_returns;
 pub use padding::behind_padding;
 pub use program::{Hints, MAX_CODE_ADDRESS, Program};

@@ -6,8 +6,11 @@ use std::{path::Path, sync::Arc};
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::jit_helpers::JitHelpers;
-use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, Sections, SymbolMatch, SymbolTable, TableKind};
+use profiler_elf_symbols::{
+    Elf, FunctionRanges, GoTable, Machine, Sections, SymbolMatch, SymbolTable, TableKind,
+};
 use profiler_profile::{Reason, SymbolSource};
+use profiler_stack_height::end_of_function;
 
 use crate::{
     debug_file::DebugFiles,
@@ -22,6 +25,9 @@ use crate::{
 /// with many exports, a third to a half of the unsymbolized code is within it. A .NET runtime has a dozen exports, and a
 /// larger distance would say nothing about the function.
 const MAX_DISTANCE_BYTES: u64 = 4 << 10;
+
+/// The code in which the end of a function without a size is looked for, bytes.
+const MAX_UNSIZED_BYTES: u64 = 64 << 10;
 
 /// The symbol tables of one module, best first.
 #[derive(Debug)]
@@ -110,7 +116,7 @@ impl FunctionNames {
         }
         let next = ElfAddress(address.0.wrapping_add(1));
         let found = self
-            .find_at(address, |_| true)
+            .find_at(address, |found| contains(module, found, address))
             .or_else(|reason| self.find_at(next, |found| found.start == next).map_err(|_| reason));
         match found {
             Err(Reason::NoSymbols) => {
@@ -194,6 +200,17 @@ impl FunctionNames {
         let (source, found) = best.ok_or(self.absence)?;
         Ok(Symbolized::new(source, self.names.name(&found)))
     }
+}
+
+/// Whether an address before the next symbol is within a function. Compilers write the size of each function, but for those that
+/// GCC links into every program (crtstuff.c): the last of them would have the code of the program that has no symbols.
+fn contains(module: &Elf, found: &SymbolMatch, address: ElfAddress) -> bool {
+    if found.is_sized || !found.is_function || module.machine() != Machine::X86_64 {
+        return true;
+    }
+    let offset = address.0 - found.start.0;
+    let code = module.read_code(found.start, offset.min(MAX_UNSIZED_BYTES)).unwrap_or_default();
+    end_of_function(&code, found.start.0).is_none()
 }
 
 /// Whether there is a table with more than exports.

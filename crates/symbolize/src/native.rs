@@ -240,11 +240,11 @@ fn combine(
 mod tests {
     use std::fs::File;
 
-    use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
+    use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB, STB_LOCAL, STT_NOTYPE, SymbolInfo};
     use profiler_addresses::FileOffset;
 
     use profiler_elf_symbols::{
-        test_file::{TestFile, eh_frame, function, mapping_at},
+        test_file::{TestFile, TestSymbol, eh_frame, function, mapping_at},
         test_go_table::{GoTestFunction, GoVersion, go_table},
     };
     use profiler_processes::root_directory::RootDirectory;
@@ -348,6 +348,27 @@ mod tests {
         assert_eq!(symbolize(whole, 0x1108), Ok(Symbolized::new(SymbolSource::SymbolTable, "own")));
         let malformed = go_program(go_table(GoVersion::V20, 0x1100, &[])[..40].to_vec());
         assert_eq!(symbolize(malformed, 0x1108), Err(Reason::MalformedFile));
+    }
+
+    #[test]
+    fn code_behind_a_function_without_a_size_has_not_its_name() {
+        // endbr64; jmp 0xff0; push %rbx; nop; pop %rbx; ret
+        let code = [
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0xe9, 0xe7, 0xff, 0xff, 0xff][..],
+            &[0x53, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x5b, 0xc3],
+        ]
+        .concat();
+        let program = |symbols: &[TestSymbol]| {
+            let file = TestFile::default().code_at(".text", 0x1000, code.clone());
+            file.symbols(SHT_SYMTAB, symbols)
+        };
+        let label = TestSymbol("label", 0x1000, 0, SymbolInfo::new(STB_LOCAL, STT_NOTYPE));
+        let name = |name| Ok(Symbolized::new(SymbolSource::SymbolTable, name));
+        let last = [function("frame_dummy", 0x1000, 0)];
+        assert_eq!(symbolize(program(&last), 0x1008), name("frame_dummy"));
+        assert_eq!(symbolize(program(&last), 0x1012), Err(Reason::NoSymbolHere));
+        assert_eq!(symbolize(program(&[label]), 0x1012), name("label"), "a label can be within a function");
+        assert_eq!(symbolize(program(&[function("sized", 0x1000, 0x14)]), 0x1012), name("sized"));
     }
 
     #[test]
