@@ -85,18 +85,14 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
 ];
 
 /// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that
-/// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`. Of musl also those
-/// in which threads wait, and what they call (src/thread/__syscall_cp.c).
-pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &[
-    "_start",
-    "start_thread",
-    "start",
-    "clone*",
-    "__*",
-    "libc_start_main_stage2",
-    "sccp",
+/// C reserves for the implementation (ISO C11, 7.1.3) or POSIX for threads, which a statically linked program contains:
+/// `__libc_pread64`. Of musl also `sccp` (src/thread/__syscall_cp.c).
+pub(crate) const RUNTIME_FUNCTIONS: &[&str] =
+    &["_start", "start_thread", "start", "clone*", "__*", "libc_start_main_stage2", "sccp", "pthread_*"];
+
+/// Functions of libc that make system calls, and have names that functions of the application can have as well.
+pub(crate) const SYSTEM_CALL_WRAPPERS: &[&str] = &[
     "syscall",
-    "pthread_*",
     "sem_wait",
     "sem_timedwait",
     "nanosleep",
@@ -163,3 +159,7 @@ pub(crate) const RUST_LIBRARY: &[&str] = &[
     "<core::*",
     "<alloc::*",
 ];
+
+/// Parts and copies of functions that compilers of C name after them: `io.part.0` is not `part` of Go's package `io`.
+pub(crate) const CLONES: &[&str] =
+    &["*.part.*", "*.isra.*", "*.constprop.*", "*.cold", "*.cold.*", "*.lto_priv.*", "*.llvm.*"];

@@ -4,8 +4,8 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, SourceLocation, Stack
 
 use crate::{
     code_rules::{
-        FRAMEWORKS, GO_LIBRARY, JAVA_FRAMEWORKS, LIBC_MODULES, PLUMBING, RUNTIME_FUNCTIONS, RUNTIME_MODULES,
-        RUST_LIBRARY, STUBS,
+        CLONES, FRAMEWORKS, GO_LIBRARY, JAVA_FRAMEWORKS, LIBC_MODULES, PLUMBING, RUNTIME_FUNCTIONS,
+        RUNTIME_MODULES, RUST_LIBRARY, STUBS, SYSTEM_CALL_WRAPPERS,
     },
     pattern::matches_any,
     rules::LOCK_WRAPPERS,
@@ -62,7 +62,11 @@ pub(crate) fn application_frames(profile: &Profile, stack: &Stack) -> impl Itera
         let frame = profile.frame(*id);
         is_managed(frame) == has_managed && application_name(profile, frame).is_some()
     };
-    own.iter().enumerate().filter(move |(_, id)| is_own(id)).map(|(index, _)| index)
+    own.iter()
+        .enumerate()
+        .skip(libc_frames(profile, own))
+        .filter(move |(_, id)| is_own(id))
+        .map(|(index, _)| index)
 }
 
 /// The name of a function of the application, as findings print it.
@@ -88,9 +92,13 @@ pub(crate) fn is_runtime(profile: &Profile, frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Native | FrameKind::Inlined)
         && (is_libc(profile, frame)
             || matches_any(RUST_LIBRARY, profile.string(frame.name))
-            || matches_any(GO_LIBRARY, profile.string(frame.name))
+            || is_of_go_library(profile.string(frame.name))
             || is_of_standard_library(profile.string(frame.name))
             || matches_any(RUNTIME_MODULES, profile.module_name(frame.module)))
+}
+
+fn is_of_go_library(name: &str) -> bool {
+    matches_any(GO_LIBRARY, name) && !matches_any(CLONES, name)
 }
 
 /// Whether a function is that of the standard library of C++ or Rust. Demanglers put the type of the result before the name of a template.
@@ -117,6 +125,25 @@ pub(crate) fn without_arguments(name: &str) -> String {
         }
     }
     text
+}
+
+/// The number of frames at the leaf that are of the kernel and of libc. `own` is leaf first.
+///
+/// In a static program, libc's wrappers of system calls have the module of the application. They are known by their
+/// place: their callee is the kernel or libc, but no function of libc's own file.
+pub(crate) fn libc_frames(profile: &Profile, own: &[FrameId]) -> usize {
+    let mut is_static = true;
+    let is_part = |(index, id): &(usize, &FrameId)| {
+        let frame = profile.frame(**id);
+        is_static &= !matches_any(LIBC_MODULES, profile.module_name(frame.module));
+        frame.kind == FrameKind::Kernel
+            || is_libc(profile, frame)
+            || (is_static
+                && *index > 0
+                && frame.kind == FrameKind::Native
+                && matches_any(SYSTEM_CALL_WRAPPERS, profile.string(frame.name)))
+    };
+    own.iter().enumerate().take_while(is_part).count()
 }
 
 /// Whether native code is that of libc.

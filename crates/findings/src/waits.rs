@@ -6,7 +6,10 @@ use crate::{
     WaitCause,
     connection_waits::ConnectionWaits,
     followers::{leading_functions, leads},
-    frames::{application_method, function, is_application, is_libc, is_managed, lock_method, own_frames},
+    frames::{
+        application_method, function, is_application, is_libc, is_managed, libc_frames, lock_method,
+        own_frames,
+    },
     held_times::HeldTimes,
     kernel_rules::{FILE_CALLS, FILE_FUNCTIONS, MEMORY_FILE_FUNCTIONS, SCHEDULER, WAITING_FUNCTIONS},
     pattern::{matches, matches_any},
@@ -265,14 +268,15 @@ impl<'a> OwnFrames<'a> {
         let found = self.ids.iter().find_map(|id| self.rules.primitives[id.index()]);
         let is_futex = |id: &FrameId| matches_any(FUTEX.functions, function(self.profile, self.frame(*id)));
         let primitive = found.or_else(|| self.ids.iter().any(is_futex).then_some(&FUTEX))?;
-        let is_part = |id: &FrameId| {
-            let frame = self.frame(*id);
-            frame.kind == FrameKind::Kernel || is_libc(self.profile, frame)
+        let libc_frames = libc_frames(self.profile, self.ids);
+        let is_of_primitive = |(index, id): &(usize, &FrameId)| {
+            let (frame, found) = (self.frame(**id), self.rules.primitives[id.index()]);
+            *index < libc_frames
+                || frame.kind == FrameKind::Kernel
+                || is_libc(self.profile, frame)
+                || found.is_some_and(|other| other.leaf == primitive.leaf)
         };
-        let is_of_primitive = |id: &FrameId| {
-            self.rules.primitives[id.index()].is_some_and(|other| other.leaf == primitive.leaf) || is_part(id)
-        };
-        Some((self.ids.iter().take_while(|id| is_of_primitive(id)).count(), primitive))
+        Some((self.ids.iter().enumerate().take_while(is_of_primitive).count(), primitive))
     }
 
     /// The rule whose first frame is nearest to the leaf.
@@ -300,7 +304,8 @@ impl<'a> OwnFrames<'a> {
     /// Whether a loop reaches the primitive by these functions alone, so that no callback waits.
     fn waits_itself(&self, inner: &[&str], index: usize) -> bool {
         let module = self.frame(self.ids[index]).module;
-        self.ids[..index].iter().all(|id| {
+        let libc_frames = libc_frames(self.profile, self.ids).min(index);
+        self.ids[libc_frames..index].iter().all(|id| {
             let frame = self.frame(*id);
             frame.kind == FrameKind::Kernel
                 || self.rules.primitives[id.index()].is_some()

@@ -61,6 +61,29 @@ fn functions_of_a_linked_c_library_are_not_of_the_application() {
 }
 
 #[test]
+fn functions_of_the_application_can_have_the_names_of_library_functions() {
+    for (folded, expected) in [
+        ("main;serve;connect;pthread_mutex_lock@libc.so.6", "in connect ("),
+        ("main;serve;io.part.0;pthread_mutex_lock@libc.so.6", "in io.part.0 ("),
+        ("main;serve;time.isra.0.cold;pthread_mutex_lock@libc.so.6", "in time.isra.0.cold ("),
+        ("runtime.goexit;main.serve;io.ReadAll;pthread_mutex_lock@libc.so.6", "in main.serve ("),
+    ] {
+        let mut threads = Threads::wall();
+        threads.add_queue(4, folded);
+        let [finding] = &threads.findings()[..] else { panic!("one finding") };
+        assert!(finding.evidence.contains(expected), "{finding}");
+    }
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Disk, "_start;main;load_page;read;vfs_read_[k];filemap_read_[k]");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.ends_with("most below load_page"), "in a static program: {finding}");
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Disk, "_start;main;load_page;read;read@libc.so.6;filemap_read_[k]");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.ends_with("most below read"), "{finding}");
+}
+
+#[test]
 fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
     for (threads, ticks, working, expected) in [
         // Threads, ticks of each in the lock, other threads.
