@@ -162,14 +162,17 @@ fn busybox(_: &Path) -> Result<Target> {
     Target::from_command(Command::new("busybox").args(["sh", "-c", LOOP]))
 }
 
-/// Prometheus' unit test of a rule that is evaluated a million times, in memory.
+/// Prometheus' unit test of rules that are evaluated a million times, in memory.
 fn promtool(folder: &Path) -> Result<Target> {
-    const RULES: &str =
-        "groups: [{name: g, interval: 1s, rules: [{record: total, expr: 'sum(rate(requests[5m]))'}]}]";
+    /// One takes some 10 s.
+    const RULES: usize = 50;
     const TEST: &str = "rule_files: [rules.yml]\nevaluation_interval: 1s\ntests:\n  - interval: 1s\n    \
                         input_series: [{series: 'requests{instance=\"1\"}', values: '0+1x1000000'}]\n    \
-                        promql_expr_test: [{expr: total, eval_time: 11d, exp_samples: []}]\n";
-    fs::write(folder.join("rules.yml"), RULES)?;
+                        promql_expr_test: [{expr: total0, eval_time: 11d, exp_samples: []}]\n";
+    let rules =
+        (0..RULES).map(|number| format!("{{record: total{number}, expr: 'sum(rate(requests[5m]))'}}"));
+    let rules = rules.collect::<Vec<_>>().join(", ");
+    fs::write(folder.join("rules.yml"), format!("groups: [{{name: g, interval: 1s, rules: [{rules}]}}]"))?;
     fs::write(folder.join("test.yml"), TEST)?;
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready; exec promtool test rules test.yml >&2"]);
