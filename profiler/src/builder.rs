@@ -349,7 +349,7 @@ fn invalid(message: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use profiler_symbolize::{EventSet, EventStream};
+    use profiler_dotnet_diagnostics::{EventSet, EventStream};
 
     use super::*;
 

@@ -115,6 +115,9 @@ pub use builder::{Builder, Profiler};
 pub use command_user::CommandUser;
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+pub use profiler_dotnet_diagnostics::{
+    EventProvider, EventSet, EventStream, InvalidEventProvider, StreamEnd,
+};
 pub use profiler_findings as findings;
 pub use profiler_processes::{CpuSet, InvalidCpuSet};
 #[cfg(feature = "filters")]
@@ -126,10 +129,7 @@ pub use profiler_sampler::{
     AvailableEvent, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition,
     InvalidCondition, MAX_COUNTED_EVENTS, UnknownEvent, Unwind, available_events, raise_thread_priority,
 };
-pub use profiler_symbolize::{
-    EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
-    SymbolDirectories, symbol_server::Download,
-};
+pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};
 pub use session::analyze_running;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -4,7 +4,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use profiler_sampler::{DEFAULT_MAX_OVERHEAD_PERCENT, EventSettings, StackSettings};
 
-use profiler_symbolize::{EventRequest, MethodEventRequests, RuntimeRequests, symbol_server::Server};
+use profiler_dotnet_diagnostics::EventRequest;
+use profiler_symbolize::{MethodEventRequests, RuntimeRequests, symbol_server::Server};
 
 use crate::{command_user::CommandUser, sandbox::SandboxSettings};
 

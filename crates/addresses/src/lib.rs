@@ -2,7 +2,7 @@
 //!
 //! A profiler handles three kinds of 64-bit numbers that must not be mixed: the address of code in a running process, the
 //! address of the same code in its ELF file, and the offset of its bytes in that file. Each has a type of its own here,
-//! so that the compiler rejects a confusion.
+//! so that the compiler rejects a confusion. [`CodeMap`] finds the code that was at an address at a time.
 //!
 //! ```
 //! use profiler_addresses::{ElfAddress, RuntimeAddress};
@@ -14,7 +14,11 @@
 //! assert!(return_address < RuntimeAddress::KERNEL_START);
 //! ```
 
+mod code_map;
+
 use std::fmt;
+
+pub use self::code_map::{CodeMap, Entry, InsertError, LateEntry};
 
 macro_rules! address {
     ($(#[$doc:meta])* $name:ident) => {

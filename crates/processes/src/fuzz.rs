@@ -7,5 +7,5 @@ pub use crate::process_context::check_process_context;
 pub use crate::{
     capture::check_environment, cgroup::check_paths as check_cgroup_paths,
     futex_waits::parse_any as parse_system_call, status::parse_any as parse_status,
-    wait_partners::parse_any as parse_sockets,
+    temporary_files::check_kept as check_kept_environment, wait_partners::parse_any as parse_sockets,
 };

@@ -73,6 +73,9 @@ mod sideband;
 mod stat;
 mod status;
 mod table;
+mod temporary_files;
+pub mod tenants;
+mod thread_ids;
 mod tid;
 mod time_ordered;
 mod wait_partners;
@@ -96,6 +99,8 @@ pub use status::Status;
 pub use table::{
     Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,
 };
+pub use temporary_files::{jit_file_directories, temporary_directories};
+pub use thread_ids::{innermost_tid, thread_in_namespace};
 pub use tid::Tid;
 pub use time_ordered::TimeOrdered;
 pub use wait_partners::{KnownListeners, PartnerRole, WaitPartner};

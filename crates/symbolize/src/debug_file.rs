@@ -13,9 +13,9 @@ use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_elf_symbols::{
     AlternateLink, BuildId, DebugFile, DebugFileFinder, Elf, Sections, compute_crc32,
 };
-use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory};
+use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory, tenants::Tenant};
 
-use crate::{debug_paths, modules::tenants::Tenant, symbol_server::SymbolServers};
+use crate::{debug_paths, symbol_server::SymbolServers};
 
 /// The CPU time for checksums of debug files with call frame information. Most modules have a build id, and need none.
 const MAX_CHECKSUM_TIME: Duration = Duration::from_millis(50);

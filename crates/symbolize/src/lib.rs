@@ -50,16 +50,12 @@
 //! * [`native`], [`debug_file`], [`symbol_server`]: ELF files and their debug files
 //! * [`kernel`]: the kernel and its modules
 //! * [`symbol_sources`]: which runtime a process has, and which symbol sources are available
-//! * [`EventRequest`], [`CollectedEvent`]: what .NET runtimes report beside their methods
 //! * [`SymbolDirectories`]: symbolizes frames of a saved profile
 
 mod attempts;
 mod code;
-mod code_map;
 pub mod debug_file;
 mod debug_paths;
-mod diagnostics;
-mod event_request;
 mod function_names;
 mod hexadecimal;
 mod jit;
@@ -69,12 +65,10 @@ mod locks;
 mod method_memory;
 mod module_code;
 mod modules;
-mod names;
 pub mod native;
 mod perf_map;
 mod reasons;
 mod resymbolize;
-mod runtime_events;
 mod runtime_functions;
 mod runtime_helpers;
 mod runtime_memory;
@@ -84,20 +78,15 @@ mod symbol_names;
 pub mod symbol_server;
 pub mod symbol_sources;
 mod symbolizer;
-mod sys;
-mod thread_ids;
 
 pub use self::{
     code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
-    diagnostics::{CollectedEvent, EventStream, OmittedCount, StreamEnd},
-    event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jitdump::{JitCallFrames, JitFunctionFrames},
     locks::{ObservedLock, ObservedThread, ProcessLocks},
     method_memory::ManagedFunctionFrames,
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},
-    runtime_events::ProcessEvents,
     runtime_requests::{MethodEventRequests, RuntimeRequests},
     symbolizer::{RequestedMethods, Symbolizer},
 };
@@ -108,11 +97,8 @@ pub mod fuzz {
     #[cfg(feature = "dotnet-memory")]
     pub use crate::method_memory::examine_memory;
     #[cfg(feature = "capture")]
-    pub use crate::{diagnostics::fuzz::read_recording, method_memory::replay_memory};
+    pub use crate::method_memory::replay_memory;
     pub use crate::{
-        diagnostics::fuzz::{SOCKET_NAME, decode_reply, decode_stream, receive_methods},
-        jit::check_kept as check_kept_environment,
-        jitdump::check_split as check_split_jitdump,
-        perf_map::check_split as check_split_perf_map,
+        jitdump::check_split as check_split_jitdump, perf_map::check_split as check_split_perf_map,
     };
 }

@@ -8,7 +8,6 @@
 mod dotnet_runtime;
 mod jit_helpers;
 mod mapped_modules;
-pub(crate) mod tenants;
 
 use std::{
     collections::HashMap,
@@ -25,14 +24,11 @@ use profiler_dotnet_symbols::{
 };
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs, Process,
-    ProcessKey, root_directory::RootDirectory,
+    ProcessKey, root_directory::RootDirectory, tenants::Tenant,
 };
 use profiler_profile::{FrameKind, Reason};
 
-use self::{
-    mapped_modules::{MappedModules, MappedPath},
-    tenants::Tenant,
-};
+use self::mapped_modules::{MappedModules, MappedPath};
 use crate::{
     CodeKey, ModuleKey, NativeOptions, SymbolizedCode,
     debug_file::{DebugDirectories, DebugFiles},

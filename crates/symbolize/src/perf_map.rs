@@ -7,11 +7,10 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-use crate::{
-    code_map::{CodeMap, Entry, InsertError},
-    hexadecimal::parse_hexadecimal,
-    names::{Name, Names},
-};
+use profiler_addresses::{CodeMap, Entry, InsertError};
+use profiler_binary_reader::{Name, Names};
+
+use crate::hexadecimal::parse_hexadecimal;
 
 /// Length of the longest line. The names of longer lines end with a checksum of what follows.
 const MAX_LINE_BYTES: usize = 64 << 10;
@@ -361,7 +360,7 @@ mod tests {
         map.restart();
         map.feed(text.as_bytes(), 20);
         map.end_poll(0..30);
-        assert_eq!(map.code.len(), 3);
+        assert_eq!(map.code.entries().len(), 3);
         assert_eq!(map.epoch(u64::MAX), 0);
         assert_eq!(map.malformed_lines(), 0);
     }
@@ -400,6 +399,6 @@ mod tests {
                 map.lookup(address, time_ns);
             }
         }
-        assert!(map.code.len() > 1_000);
+        assert!(map.code.entries().len() > 1_000);
     }
 }

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::{ParseError, WorkBudget};
+use profiler_binary_reader::{Name, Names, ParseError, WorkBudget};
 use profiler_dotnet_symbols::call_tables::{NamedFunction, RuntimeFile, read_call_tables};
 use profiler_elf_symbols::{Elf, FunctionRanges};
 use profiler_profile::SymbolSource;
 
-use crate::{
-    names::{Name, Names},
-    symbol::Symbolized,
-    symbol_sources::has_jit_compiler,
-};
+use crate::{symbol::Symbolized, symbol_sources::has_jit_compiler};
 
 /// The work of reading the tables of one runtime. Those of real runtimes take a tenth.
 const WORK_LIMIT: u64 = 16 << 20;

@@ -1,6 +1,6 @@
 //! Settings for .NET runtimes: names, the diagnostics socket, runtime events.
 
-use profiler_symbolize::{EventProvider, EventSet, EventStream};
+use profiler_dotnet_diagnostics::{EventProvider, EventSet, EventStream};
 
 use super::{Builder, DotnetNames};
 
@@ -102,7 +102,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`EventRequest::stream`]: profiler_symbolize::EventRequest::stream
+    /// [`EventRequest::stream`]: profiler_dotnet_diagnostics::EventRequest::stream
     pub fn event_stream(mut self, stream: EventStream) -> Self {
         self.settings.dotnet.runtime_events.stream = Some(stream);
         self

@@ -1,9 +1,10 @@
 //! What conditions are evaluated on: the runtime events and the occurrences of counted events since the last moment.
 
+use profiler_dotnet_diagnostics::{CollectedEvent, ProcessEvents};
 use profiler_processes::Process;
 use profiler_profile::{Header, Profile};
 use profiler_sampler::EventPlan;
-use profiler_symbolize::{CollectedEvent, ProcessEvents, Symbolizer};
+use profiler_symbolize::Symbolizer;
 
 use super::{profile_assembler::ProfileAssembler, sample_events::Counts};
 

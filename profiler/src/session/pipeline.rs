@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_binary_reader::WorkBudget;
+use profiler_dotnet_diagnostics::{EventSources, ProcessEvents};
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable, Tid};
 use profiler_profile::{Header, Profile};
 use profiler_sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId};
-use profiler_symbolize::{ProcessEvents, Symbolizer};
+use profiler_symbolize::Symbolizer;
 
 use super::{
     account::{Account, IntervalLosses},
@@ -38,6 +39,7 @@ const MUTEX_POLL: Poll = Poll::new(1_000_000_000, 9);
 pub(super) struct Pipeline {
     processes: ProcessTable,
     symbolizer: Symbolizer,
+    runtime_events: EventSources,
     unwinding: Option<UnwindTableThread>,
     stacks: RetainedStacks,
     events: EventPlan,
@@ -73,6 +75,13 @@ pub(super) struct Pipeline {
     accounted: KernelCounts,
 }
 
+impl Drop for Pipeline {
+    /// Stops the sessions of events and those of methods, which the symbolizer has, at the same time.
+    fn drop(&mut self) {
+        self.runtime_events.begin_stop();
+    }
+}
+
 /// A sample with its stacks.
 struct ReceivedSample {
     sample: RawSample,
@@ -86,6 +95,8 @@ pub(super) struct PipelineParts {
     pub(super) proc: Arc<ProcFs>,
     pub(super) filter: ProcessFilter,
     pub(super) symbolizer: Symbolizer,
+    /// What the runtimes of the target are asked for beside the samples.
+    pub(super) runtime_events: EventSources,
     pub(super) events: EventPlan,
     /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
     pub(super) has_user_stacks: bool,
@@ -112,6 +123,7 @@ impl PipelineParts {
             proc,
             filter,
             symbolizer,
+            runtime_events: EventSources::default(),
             events,
             has_user_stacks: true,
             forget_stack: None,
@@ -127,6 +139,7 @@ impl Pipeline {
         Self {
             processes: ProcessTable::new(parts.proc, parts.filter),
             symbolizer: parts.symbolizer,
+            runtime_events: parts.runtime_events,
             unwinding: None,
             stacks: RetainedStacks::new(parts.forget_stack),
             assembler: ProfileAssembler::new(&parts.events, parts.has_user_stacks, 0),
@@ -167,7 +180,11 @@ impl Pipeline {
 
     /// Starts to collect the events of runtimes that were found meanwhile.
     pub(super) fn poll_runtime_events(&mut self) {
-        self.symbolizer.poll_runtime_events(&self.processes);
+        // The methods of the stacks, also where no sample has JIT code.
+        let found = self.runtime_events.poll(&self.processes);
+        for process in found.into_iter().filter_map(|key| self.processes.get(key)) {
+            self.symbolizer.begin_jit_names(process);
+        }
     }
 
     /// The open files of mappings.
@@ -278,10 +295,11 @@ impl Pipeline {
             }
         }
         self.stacks.advance(batch.watermark_ns);
-        let (assembler, symbolizer, early_events) = (&self.assembler, &self.symbolizer, &self.early_events);
+        let (assembler, runtime_events, early_events) =
+            (&self.assembler, &self.runtime_events, &self.early_events);
         let is_needed = |key| {
             assembler.awaits_symbols(key)
-                || symbolizer.awaits_runtime_events(key)
+                || runtime_events.awaits(key)
                 || early_events.iter().any(|reported| reported.process == key)
         };
         for process in self.processes.retire_ended(is_needed) {
@@ -355,7 +373,9 @@ impl Pipeline {
         for received in std::mem::take(&mut self.early_samples) {
             self.add_sample(received);
         }
-        self.symbolizer.request_runtime_events(interval.is_last);
+        if interval.is_last {
+            self.runtime_events.begin_stop();
+        }
         let lost = self.add_deferred(&interval, may_wait);
         self.receive_runtime_events(interval.ended_ns, interval.is_last);
         self.add_runtime_events();
@@ -370,8 +390,9 @@ impl Pipeline {
         let account = Account { now: &counts, before: &self.accounted, losses };
         account.fill(&events, &mut builder);
         let ledger = builder.ledger_mut();
-        ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
-        ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
+        let lost_events = self.runtime_events.lost();
+        ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries() + lost_events.malformed;
+        ledger.dropped_runtime_events = self.symbolizer.dropped_method_events() + lost_events.dropped;
         ledger.event_sessions = self.symbolizer.event_sessions();
         let since_start_ns = started_ns.saturating_sub(self.session_started_ns);
         let header = Header {
@@ -391,7 +412,9 @@ impl Pipeline {
         // Samples of the last milliseconds are still in the ring buffer.
         self.processes.end_interval(started_ns);
         let processes = &self.processes;
-        self.symbolizer.end_interval(started_ns, |key| processes.get(key).is_some());
+        let is_retained = |key| processes.get(key).is_some();
+        self.runtime_events.retire_ended(is_retained);
+        self.symbolizer.end_interval(started_ns, is_retained);
         profile
     }
 
@@ -426,7 +449,7 @@ impl Pipeline {
 
     /// Receives what the runtimes reported up to a time, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn receive_runtime_events(&mut self, ended_ns: u64, is_last: bool) {
-        for reported in self.symbolizer.receive_runtime_events(ended_ns, is_last) {
+        for reported in self.runtime_events.receive(ended_ns, is_last) {
             if let Some(measured) = &mut self.measured {
                 measured.add(&mut self.symbolizer, self.processes.get(reported.process), &reported);
             }

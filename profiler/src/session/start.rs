@@ -6,6 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use profiler_dotnet_diagnostics::EventSources;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
 use profiler_sampler::{LoadedSource, Plan, SampleSource, raise_locked_memory_limit};
@@ -108,8 +109,12 @@ impl Loaded<'_> {
         let follows_forks = plan.follows_forks();
         let command_pid = command.as_ref().map(GatedCommand::pid);
         recorder.note_session(&process_filter, command_pid, &plan.events);
+        let symbolizer = new_symbolizer(settings, Arc::clone(&proc), Arc::clone(&directories));
+        let runtime_events =
+            EventSources::new(settings.dotnet.runtime_events.clone(), symbolizer.event_budget().clone());
         let mut pipeline = Pipeline::new(PipelineParts {
-            symbolizer: new_symbolizer(settings, Arc::clone(&proc), Arc::clone(&directories)),
+            symbolizer,
+            runtime_events,
             proc,
             filter: process_filter,
             events: plan.events,

@@ -19,6 +19,5 @@ pub(super) fn new_symbolizer(
     let style = NameStyle { raw: names.raw, tiers: settings.dotnet.tiers };
     let mut symbolizer = Symbolizer::new(proc, directories, options, style, kernel_names::load);
     symbolizer.set_runtime_requests(settings.dotnet.requests(settings.stacks.uses_unwinder()));
-    symbolizer.set_event_request(settings.dotnet.runtime_events.clone());
     symbolizer
 }

@@ -17,6 +17,7 @@ use std::{
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_runtime::fuzz as dotnet_runtime;
+use profiler_dotnet_diagnostics::fuzz as diagnostics;
 use profiler_dotnet_symbols::{
     call_tables::{RuntimeFile, read_call_tables},
     jit_helpers::{find_jit_helpers, read_helper_names},
@@ -72,7 +73,7 @@ pub fn cgroups(bytes: &[u8]) {
 
 /// `/proc/PID/environ`.
 pub fn environ(bytes: &[u8]) {
-    symbolize::check_kept_environment(bytes, &processes::check_environment(bytes));
+    processes::check_kept_environment(bytes, &processes::check_environment(bytes));
 }
 
 /// The process context of OpenTelemetry: `/proc/PID/maps`, then a section with the memory that begins at 0x1000.
@@ -109,12 +110,12 @@ pub fn jitdump(bytes: &[u8]) {
 /// A nettrace stream in two parts. The first byte is the position of the split.
 pub fn nettrace(bytes: &[u8]) {
     let (first, second, bytes) = split(bytes);
-    assert_eq!(symbolize::decode_stream(&[bytes]), symbolize::decode_stream(&[first, second]));
+    assert_eq!(diagnostics::decode_stream(&[bytes]), diagnostics::decode_stream(&[first, second]));
 }
 
 /// A reply of the diagnostics protocol.
 pub fn ipc(bytes: &[u8]) {
-    symbolize::decode_reply(bytes);
+    diagnostics::decode_reply(bytes);
 }
 
 /// `/proc/kallsyms`, read at once and in small pieces.
@@ -352,7 +353,7 @@ pub fn condition(bytes: &[u8]) {
 /// The event log of a capture, the recorded methods of a runtime, and its recorded memory.
 pub fn capture(bytes: &[u8]) {
     profiler_sampler::fuzz::parse_capture(bytes);
-    symbolize::read_recording(bytes);
+    diagnostics::read_recording(bytes);
     symbolize::replay_memory(bytes);
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_symbolize::fuzz::{SOCKET_NAME, receive_methods};
+use profiler_dotnet_diagnostics::fuzz::{SOCKET_NAME, receive_methods};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
 
 use super::{scratch_directory, sections};

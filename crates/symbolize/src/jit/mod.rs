@@ -6,7 +6,6 @@
 mod call_frames;
 mod follow;
 mod inherited;
-mod paths;
 pub(crate) mod tenant_limits;
 
 use std::{
@@ -18,20 +17,20 @@ use std::{
 
 use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::WorkBudget;
+use profiler_dotnet_diagnostics::{
+    MemoryBudget, PerfMapPaths, RECORDING_FILE, RuntimeMethod, RuntimeNames, RuntimeProcess,
+};
 use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
-use profiler_processes::{Backing, ProcFs, Process, root_directory::RootDirectory};
+use profiler_processes::{Backing, ProcFs, Process, jit_file_directories, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, LanguageRuntime, Reason, SymbolSource};
 
 pub(crate) use self::inherited::{AncestorKey, Generation};
-#[cfg(fuzzing)]
-pub use self::paths::check_kept;
 use self::{
     follow::{FileAccess, FileDecoder, FileFollower, FileOwner},
     inherited::Inheritance,
 };
 use crate::{
     MethodEventRequests, RuntimeRequests,
-    diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
     method_memory::{FoundMethod, ManagedFunctionFrames, MethodMemory},
     perf_map::{MappedCode, PerfMap},
@@ -142,7 +141,7 @@ impl JitNames {
         runtime: Option<RuntimeNames>,
         budget: Arc<WorkBudget>,
     ) -> Self {
-        let directories = paths::jit_file_directories(process.environ);
+        let directories = jit_file_directories(process.environ);
         let perf_map_name = format!("perf-{}.map", process.namespace_pid);
         let jit_dump_name = format!("jit-{}.dump", process.namespace_pid);
         let in_directories = |name: &str| directories.iter().map(|path| path.join(name)).collect::<Vec<_>>();
@@ -514,28 +513,15 @@ fn from_memory(method: &FoundMethod) -> FoundCode {
 
 /// The methods that the runtime reported while the capture was taken.
 fn captured_names(process: &Process, proc: &ProcFs) -> Option<RuntimeNames> {
-    let recording = proc.read(process.pid, crate::diagnostics::RECORDING_FILE).ok()?;
+    let recording = proc.read(process.pid, RECORDING_FILE).ok()?;
     RuntimeNames::from_recording(&recording)
 }
 
 /// The data for connecting to the runtime of a process. `None` is a process whose root is not open.
 pub(crate) fn runtime_process(process: &Process, requests: RuntimeRequests) -> Option<RuntimeProcess> {
-    let identity = process.identity.as_deref()?;
-    let namespace_pid = identity.status.innermost_pid;
-    let perf_map = requests.perf_maps.then(|| PerfMapPaths {
-        paths: paths::requested_perf_map_paths(&identity.environment, namespace_pid),
-        started_unix_ns: identity.started_unix_ns,
-    });
-    Some(RuntimeProcess {
-        root: identity.root.clone()?,
-        directories: paths::temporary_directories(&identity.environment),
-        pid: process.pid,
-        namespace_pid,
-        uid: identity.status.uid,
-        start_ticks: identity.start_ticks,
-        perf_map,
-        keeps_compilations: requests.compilations,
-    })
+    let perf_map = if requests.perf_maps { PerfMapPaths::of(process) } else { None };
+    let keeps_compilations = requests.compilations;
+    RuntimeProcess::of(process).map(|runtime| RuntimeProcess { perf_map, keeps_compilations, ..runtime })
 }
 
 impl<T: Default> FollowedFile<T> {

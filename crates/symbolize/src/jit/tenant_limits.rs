@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use profiler_processes::{ProcFs, Process};
+use profiler_dotnet_diagnostics::RuntimeNames;
+use profiler_processes::{
+    ProcFs, Process,
+    tenants::{Tenant, TenantShares},
+};
 
 use super::JitNames;
-use crate::{
-    diagnostics::RuntimeNames,
-    modules::tenants::{Tenant, TenantShares},
-};
 
 /// Memory for the names of JIT code of all processes together. One tenant has at most half.
 pub(crate) const MAX_JIT_BYTES: usize = 512 << 20;

@@ -2,8 +2,9 @@
 
 use std::os::unix::{fs::MetadataExt, net::UnixListener};
 
+use profiler_dotnet_diagnostics::SIMULATED_SOCKET_NAME;
+
 use super::*;
-use crate::diagnostics::SIMULATED_SOCKET_NAME;
 
 struct Fixture {
     directory: tempfile::TempDir,

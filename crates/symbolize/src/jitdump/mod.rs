@@ -7,16 +7,14 @@ mod stream;
 use std::{collections::HashMap, ops::Range};
 
 use indexmap::IndexSet;
+use profiler_addresses::{CodeMap, InsertError};
+use profiler_binary_reader::{Name, Names, shortened};
 
 pub use self::call_frames::{JitCallFrames, JitFunctionFrames};
 use self::{
     call_frames::CallFrames,
     record::{Lines, MAX_NAME_BYTES, Record},
     stream::{FileRecord, RecordStream},
-};
-use crate::{
-    code_map::{CodeMap, InsertError},
-    names::{Name, Names, shortened},
 };
 
 /// Entries of all line tables together.
@@ -160,7 +158,7 @@ impl JitDump {
 
     /// The call frame information of all functions, if it has changed since the last call.
     pub(crate) fn take_changed_call_frames(&mut self) -> Option<JitCallFrames> {
-        self.call_frames.take_changed(self.code.newest_ns)
+        self.call_frames.take_changed(self.code.newest_ns())
     }
 
     /// The memory of the code and the line tables.

@@ -10,7 +10,7 @@ use profiler_profile::Reason;
 pub(super) use self::line::function_name;
 use self::line::{Line, MAX_NAME_BYTES, is_label, padded_function};
 use super::KernelFunction;
-use crate::names::{Name, Names, shortened};
+use profiler_binary_reader::{Name, Names, shortened};
 
 /// Bytes per read; also the maximum length of a line.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -11,7 +11,7 @@ use profiler_processes::{Process, ProcessKey, Tid, monotonic_ns};
 use profiler_profile::GcMode;
 
 pub(crate) use self::mutexes::MutexReadings;
-use crate::diagnostics::{EventThread, ThreadReader};
+use profiler_dotnet_diagnostics::{EventThread, ThreadReader};
 
 /// The locks of a process at a time.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use profiler_dotnet_runtime::{
     ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
-use profiler_processes::{ProcFs, Process, monotonic_ns};
+use profiler_processes::{ProcFs, Process, monotonic_ns, tenants::tenant_of};
 use profiler_profile::GcMode;
 use rustix::io::Errno;
 
@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     locks::{AwaitedLock, AwaitedLocks, ManagedOwner},
-    modules::{Modules, tenants::tenant_of},
+    modules::Modules,
 };
 
 /// Locks of one process in one reading: those for which most threads wait.

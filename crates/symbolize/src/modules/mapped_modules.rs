@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use profiler_processes::{FileId, ProcessKey};
 
-use super::tenants::Tenant;
 use crate::ModuleKey;
+use profiler_processes::tenants::Tenant;
 
 /// Files that are remembered. A target can show one open module under any number of paths: beyond the limit, the half
 /// that was not used for longest is evicted, and looked up again when it is used.

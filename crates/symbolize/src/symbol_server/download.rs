@@ -13,7 +13,7 @@ use super::{
     requests::{BUDGET_PERIOD, Download, FetchStatus, Request, Requests},
     transport::{Response, Transport, TransportError},
 };
-use crate::modules::tenants::TenantShares;
+use profiler_processes::tenants::TenantShares;
 
 /// Size of a debug file. That of a web browser has more than a gigabyte, that of a .NET runtime 50 megabytes.
 const MAX_FILE_BYTES: u64 = 2 << 30;
@@ -225,7 +225,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::modules::tenants::{Tenant, testing::two_tenants};
+    use profiler_processes::tenants::{Tenant, testing::two_tenants};
 
     const FIRST: &str = "http://first";
     const SECOND: &str = "http://second";

@@ -27,7 +27,7 @@ use self::{
     download::Downloader,
     requests::{Request, Requests},
 };
-use crate::modules::tenants::Tenant;
+use profiler_processes::tenants::Tenant;
 
 /// Requests debug files from symbol servers. Dropping it stops the download thread.
 #[derive(Debug)]

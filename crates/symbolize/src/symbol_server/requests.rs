@@ -8,7 +8,7 @@ use std::{
 
 use profiler_elf_symbols::BuildId;
 
-use crate::modules::tenants::{Tenant, TenantShares};
+use profiler_processes::tenants::{Tenant, TenantShares};
 
 /// The time after which the limits begin anew: a session can last for weeks.
 pub(super) const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
@@ -222,7 +222,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::tenants::testing::two_tenants;
+    use profiler_processes::tenants::testing::two_tenants;
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_dotnet_diagnostics::{RuntimeProcess, probe};
 use profiler_profile::{EventSessionCause, LanguageRuntime, Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
-use crate::{diagnostics, native::NativeModule};
+use crate::native::NativeModule;
 
 /// Time limit of a request to a runtime's diagnostics socket.
 const CONNECT_TIME_LIMIT: Duration = Duration::from_millis(500);
@@ -87,6 +88,6 @@ pub(crate) fn detect_runtime(
 }
 
 /// Checks that the diagnostics socket of a runtime responds; `None` when there is no socket.
-pub(crate) fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
-    diagnostics::probe(process, Instant::now() + CONNECT_TIME_LIMIT)
+pub(crate) fn check_socket(process: RuntimeProcess) -> Option<Result<(), Reason>> {
+    probe(process, Instant::now() + CONNECT_TIME_LIMIT)
 }

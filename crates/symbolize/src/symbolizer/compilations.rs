@@ -1,9 +1,9 @@
 //! Names the method that the JIT of a .NET runtime compiles.
 
-use profiler_processes::{Process, Tid};
+use profiler_processes::{Process, Tid, thread_in_namespace};
 
 use super::Symbolizer;
-use crate::{CodeKey, thread_ids::thread_in_namespace};
+use crate::CodeKey;
 
 impl Symbolizer {
     /// Whether the code belongs to the JIT compiler of a .NET runtime, and compiled methods are requested. The method that

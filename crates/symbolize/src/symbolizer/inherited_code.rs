@@ -6,13 +6,12 @@ use std::{
 };
 
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::{Ancestor, Backing, Process, ProcessKey, ProcessTable};
+use profiler_processes::{Ancestor, Backing, Process, ProcessKey, ProcessTable, tenants::tenant_of};
 use profiler_profile::Reason;
 
 use super::Symbolizer;
 use crate::{
     jit::{AncestorKey, FoundCode, Generation, JitNames},
-    modules::tenants::tenant_of,
     symbol::Symbolized,
 };
 

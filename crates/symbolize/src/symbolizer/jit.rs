@@ -7,19 +7,18 @@ use std::{
 };
 
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
+use profiler_dotnet_diagnostics::{MemoryBudget, RECORDING_FILE, ReportScope, RuntimeNames};
+use profiler_processes::{Backing, Process, ProcessKey, ProcessTable, tenants::tenant_of};
 use profiler_profile::{EventSessionCause, Reason};
 
 use super::Symbolizer;
 use crate::{
     CodeKey, ManagedFunctionFrames, MethodEventRequests,
-    diagnostics::{self, ReportScope, RuntimeNames},
     jit::{
         JitBudgets, JitNames,
         tenant_limits::{self, MAX_JIT_BYTES},
     },
     method_memory::{self, MethodMemory},
-    modules::tenants::tenant_of,
     symbol::Symbolized,
 };
 
@@ -129,19 +128,17 @@ impl Symbolizer {
         }
     }
 
-    /// Malformed lines of perf maps, records of jitdumps, and events of runtimes.
+    /// Malformed lines of perf maps, records of jitdumps, and events of methods.
     pub fn malformed_jit_entries(&self) -> u64 {
         let all = self.jit.values().chain(self.jit_of_ancestors.values());
-        let names = all.map(JitNames::malformed_entries).sum::<u64>();
-        names + self.events.lost().malformed
+        all.map(JitNames::malformed_entries).sum()
     }
 
-    /// Events that the runtimes of the targets dropped because their buffers were full, and those that were dropped here
+    /// Events of methods that the runtimes of the targets dropped because their buffers were full, and those that were dropped here
     /// because the memory budget was exceeded.
-    pub fn dropped_runtime_events(&self) -> u64 {
+    pub fn dropped_method_events(&self) -> u64 {
         let runtimes = self.jit.values().filter_map(|names| names.runtime.as_ref());
-        let methods = runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum::<u64>();
-        methods + self.events.lost().dropped
+        runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum()
     }
 
     /// The number of processes whose .NET runtimes were asked for the events of their methods, by cause.
@@ -162,8 +159,7 @@ impl Symbolizer {
         for (key, names) in &self.jit {
             let Some(process) = processes.get(*key) else { continue };
             if let Some(recording) = names.runtime.as_ref().and_then(RuntimeNames::recording)
-                && let Err(error) =
-                    self.proc.capture_entry(process.pid, diagnostics::RECORDING_FILE, &recording)
+                && let Err(error) = self.proc.capture_entry(process.pid, RECORDING_FILE, &recording)
             {
                 log::warn!("the capture lacks the runtime methods of process {}: {error}", process.pid);
             }
@@ -207,6 +203,16 @@ impl Symbolizer {
         stub.map_err(|stub| if is_of_runtime && reason != Reason::JitCodeUnloaded { stub } else { reason })
     }
 
+    /// Names the JIT code of a process, also where no sample has any: events have stacks.
+    pub fn begin_jit_names(&mut self, process: &Process) {
+        self.jit_names(process);
+    }
+
+    /// The memory of the method events of all runtimes together.
+    pub fn event_budget(&self) -> &MemoryBudget {
+        &self.event_budget
+    }
+
     /// The JIT code of a process.
     pub(super) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
         self.jit.entry(process.key).or_insert_with(|| {
@@ -248,7 +254,6 @@ impl Drop for Symbolizer {
     /// Stops the sessions of all runtimes at the same time.
     fn drop(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        self.events.begin_stop(deadline);
         self.runtimes_mut().for_each(|runtime| runtime.begin_stop(deadline));
     }
 }

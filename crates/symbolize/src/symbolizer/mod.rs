@@ -7,7 +7,6 @@ mod compilations;
 mod inherited_code;
 mod jit;
 mod locks;
-mod runtime_events;
 mod runtime_memory;
 mod symbol_sources;
 
@@ -19,21 +18,20 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::WorkBudget;
+use profiler_dotnet_diagnostics::MemoryBudget;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, FileId, MappedFiles, ProcFs, Process, ProcessKey};
+use profiler_processes::{Backing, FileId, MappedFiles, ProcFs, Process, ProcessKey, tenants::tenant_of};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::jit::RequestedMethods;
 use crate::{
     CodeKey, ModuleKey, NativeOptions, RuntimeRequests, SymbolizedCode,
     debug_file::{DebugDirectories, DebugFiles},
-    diagnostics::MemoryBudget,
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
     locks::MutexReadings,
-    modules::{Modules, tenants::tenant_of},
+    modules::Modules,
     reasons::{lookup_error_reason, may_be_jit},
-    runtime_events::EventSources,
     runtime_memory::RuntimeMemory,
     symbol::{SymbolHint, Symbolized},
 };
@@ -59,7 +57,6 @@ pub struct Symbolizer {
     mutexes: MutexReadings,
     /// For the events of all runtimes together.
     event_budget: MemoryBudget,
-    events: EventSources,
     runtime_requests: RuntimeRequests,
 }
 
@@ -86,7 +83,6 @@ impl Symbolizer {
             runtime_memory: HashMap::new(),
             mutexes: MutexReadings::default(),
             event_budget: MemoryBudget::default(),
-            events: EventSources::default(),
             runtime_requests: RuntimeRequests::default(),
         }
     }
@@ -245,7 +241,6 @@ impl Symbolizer {
     /// the processes that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened
     /// are tried again.
     pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
-        self.events.retire_ended(&is_retained);
         self.runtime_memory.retain(|process, _| is_retained(*process));
         self.mutexes.retain(&is_retained);
         self.retire_jit_names(from_ns, &is_retained);

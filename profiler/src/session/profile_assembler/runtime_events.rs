@@ -3,12 +3,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
+use profiler_dotnet_diagnostics::{CollectedEvent, OmittedCount, ProcessEvents};
 use profiler_dotnet_symbols::eventpipe::fields::{Field, Value};
 use profiler_processes::{Process, Tid};
 use profiler_profile::{
     EventField, FieldValue, OmittedEvents, ProcessId, RuntimeEvent, StackEnd, StackId, ThreadId,
 };
-use profiler_symbolize::{CollectedEvent, OmittedCount, ProcessEvents, Symbolizer};
+use profiler_symbolize::Symbolizer;
 
 use super::ProfileAssembler;
 

@@ -3,13 +3,11 @@
 use std::{fs, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
 use profiler_addresses::RuntimeAddress;
+use profiler_dotnet_diagnostics::{MemoryBudget, RuntimeProcess, SIMULATED_SOCKET_NAME};
 use profiler_processes::root_directory::RootDirectory;
 
 use super::*;
-use crate::{
-    diagnostics::{MemoryBudget, RuntimeProcess, SIMULATED_SOCKET_NAME},
-    jit::JitProcess,
-};
+use crate::jit::JitProcess;
 
 /// A container, with a directory as its root.
 struct Container(tempfile::TempDir);

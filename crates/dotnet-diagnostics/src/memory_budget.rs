@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::modules::tenants::{Tenant, TenantShares};
+use profiler_processes::tenants::{Tenant, TenantShares};
 
 /// The methods of several dozen of the largest .NET programs. One tenant has at most half.
 const MAX_BYTES: usize = 256 << 20;
 
 /// What the sessions of one tenant may reserve of the bytes that all sessions share.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryBudget {
+pub struct MemoryBudget {
     shares: Arc<Mutex<TenantShares>>,
     tenant: Tenant,
 }
@@ -22,7 +22,7 @@ impl Default for MemoryBudget {
 
 impl MemoryBudget {
     /// What another tenant may reserve of the same bytes.
-    pub(crate) fn of_tenant(&self, tenant: Tenant) -> Self {
+    pub fn of_tenant(&self, tenant: Tenant) -> Self {
         Self { shares: Arc::clone(&self.shares), tenant }
     }
 
@@ -64,7 +64,7 @@ impl Drop for MemoryReservation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::tenants::testing::two_tenants;
+    use profiler_processes::tenants::testing::two_tenants;
 
     #[test]
     fn reserved_bytes_are_unavailable_until_the_reservation_is_dropped() {

@@ -14,7 +14,7 @@ use super::{
     memory_budget::{MemoryBudget, MemoryReservation},
     module_names::{MODULE_BYTES, ModuleNames},
 };
-use crate::names::{Name, Names};
+use profiler_binary_reader::{Name, Names};
 
 /// Methods per report. The largest .NET programs have a hundred thousand, all tiers included.
 const MAX_METHODS: usize = 1 << 18;

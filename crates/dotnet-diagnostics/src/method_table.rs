@@ -17,34 +17,33 @@ use super::{
     module_names::ModuleNames,
     report::Report,
 };
-use crate::{
-    code_map::{CodeMap, Entry, LateEntry},
-    names::{Name, Names},
-};
+use profiler_addresses::{CodeMap, Entry, LateEntry};
+use profiler_binary_reader::{Name, Names};
 
 /// Addresses of stubs that are kept.
 const MAX_STUBS: usize = 1 << 14;
 
 /// A method that the runtime reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RuntimeMethod {
+pub struct RuntimeMethod {
     /// The normalized name with the module.
-    pub(crate) name: String,
+    pub name: String,
     /// How its code was compiled.
-    pub(crate) tier: Tier,
+    pub tier: Tier,
     /// The time from which on its code exists (`CLOCK_MONOTONIC`).
-    pub(crate) exists_from_ns: u64,
+    pub exists_from_ns: u64,
     /// Whether its code can be unloaded: before that time, another method can have been at its address.
-    pub(crate) can_be_unloaded: bool,
+    pub can_be_unloaded: bool,
 }
 
 /// All methods of one process.
 #[derive(Debug, Default)]
-pub(crate) struct MethodTable {
+pub struct MethodTable {
     code: CodeMap<StoredMethod>,
     names: Names,
     modules: ModuleNames,
-    pub(crate) completeness: Completeness,
+    /// Which methods it lacks.
+    pub completeness: Completeness,
     /// Whether a report had all modules of its time. Later modules have events of their own.
     has_all_modules: bool,
     /// Whether a later report can replace methods that the table has.
@@ -64,22 +63,22 @@ pub(crate) struct MethodTable {
 
 /// Which methods the table lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Completeness {
+pub struct Completeness {
     /// Events that could not be decoded.
-    pub(crate) malformed_events: u64,
+    pub malformed_events: u64,
     /// Events that the runtime dropped, and that no rundown replaced.
-    pub(crate) dropped_events: u64,
+    pub dropped_events: u64,
     /// Whether methods were discarded because a limit was reached.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
     /// Why the runtime did not report all methods.
-    pub(crate) failure: Option<Reason>,
+    pub failure: Option<Reason>,
     /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
-    pub(crate) complete_until_ns: u64,
+    pub complete_until_ns: u64,
 }
 
 impl Completeness {
     /// Whether the table has every method that existed at `time_ns`.
-    pub(crate) fn is_complete_at(&self, time_ns: u64) -> bool {
+    pub fn is_complete_at(&self, time_ns: u64) -> bool {
         let lacks_methods =
             self.malformed_events + self.dropped_events > 0 || self.truncated || self.failure.is_some();
         !lacks_methods && time_ns < self.complete_until_ns
@@ -260,7 +259,7 @@ impl MethodTable {
     }
 
     /// How the code at `address` at `time_ns` was compiled.
-    pub(crate) fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
+    pub fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
         self.entry_at(address, time_ns).map(|entry| entry.payload.tier)
     }
 
@@ -270,7 +269,7 @@ impl MethodTable {
     }
 
     /// Whether a method that was at `address` at `time_ns` can have been unloaded before any event about it.
-    pub(crate) fn may_be_unloaded(&self, address: u64, time_ns: u64) -> bool {
+    pub fn may_be_unloaded(&self, address: u64, time_ns: u64) -> bool {
         match self.code.lookup(address, time_ns) {
             Some(entry) => is_before(time_ns, entry),
             None => self.unloads_code && time_ns < self.complete_since_ns,
@@ -281,7 +280,7 @@ impl MethodTable {
     ///
     /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
     /// becomes that of a method. The name of a method lacks its module until a rundown has reported it.
-    pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
+    pub fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
         let method = self.code.lookup(address, time_ns).map(|entry| (entry.exists_from_ns, entry.payload));
         if self.completeness.is_complete_at(self.decided_ns(method).max(time_ns)) {
             let is_stub = method.is_none() && !self.may_be_unloaded(address, time_ns);
@@ -312,7 +311,7 @@ impl MethodTable {
     }
 
     /// Whether no method was at `address` at `time_ns`, and none can be reported later.
-    pub(crate) fn is_stub(&self, address: u64, time_ns: u64) -> bool {
+    pub fn is_stub(&self, address: u64, time_ns: u64) -> bool {
         self.code.lookup(address, time_ns).is_none()
             && !self.may_be_unloaded(address, time_ns)
             && (self.completeness.is_complete_at(time_ns)
@@ -320,23 +319,23 @@ impl MethodTable {
     }
 
     /// The method whose code was at `address` at `time_ns`.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
+    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
         self.entry_at(address, time_ns).map(|entry| self.runtime_method(entry))
     }
 
     /// The name of the method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
-    pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
+    pub fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
         let method = self.compilations.at(thread, time_ns)?;
         Some(self.qualified_name(method.module_id, &method.name))
     }
 
     /// See [`CodeMap::epoch`].
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+    pub fn epoch(&self, time_ns: u64) -> u32 {
         self.code.epoch(time_ns)
     }
 
     /// Retires methods whose code was replaced, and compilations that ended, before a time.
-    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+    pub fn retire_replaced(&mut self, before_ns: u64) {
         self.compilations.retire_ended(before_ns);
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
@@ -348,7 +347,7 @@ impl MethodTable {
     }
 
     /// The memory of the table.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let stubs = self.stubs.capacity() * size_of::<u64>();
         let code = self.code.memory_bytes() + self.names.memory_bytes();
         code + self.modules.memory_bytes() + stubs + self.compilations.memory_bytes()
@@ -382,7 +381,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::diagnostics::method_events::EventTime;
+    use crate::method_events::EventTime;
 
     /// An event about a dynamic method at the only address.
     #[derive(Clone, Copy)]

@@ -97,16 +97,16 @@ impl EventListener {
 
 /// The events of a session that are in no profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LostEvents {
+pub struct LostEvents {
     /// By the runtime, or because a limit was reached.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
     /// Those that could not be decoded.
-    pub(crate) malformed: u64,
+    pub malformed: u64,
 }
 
 impl LostEvents {
     /// The sums of both.
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self { dropped: self.dropped + other.dropped, malformed: self.malformed + other.malformed }
     }
 }

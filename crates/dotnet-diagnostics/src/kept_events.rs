@@ -168,7 +168,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::diagnostics::memory_budget::MemoryReservation;
+    use crate::memory_budget::MemoryReservation;
 
     const KIND: RuntimeEventKind = RuntimeEventKind::Exception;
 

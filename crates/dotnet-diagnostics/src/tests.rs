@@ -5,6 +5,7 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
     sync::mpsc::{Sender, channel},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use profiler_dotnet_symbols::{
@@ -15,6 +16,7 @@ use profiler_dotnet_symbols::{
     managed::Tier,
 };
 use profiler_processes::root_directory::RootDirectory;
+use profiler_profile::Reason;
 
 use super::{listener::STOP_TIMEOUT, *};
 

@@ -1,9 +1,9 @@
 //! Ids of threads in the pid namespaces of their processes.
 
-use profiler_processes::{ProcFs, Process, Tid};
+use crate::{ProcFs, Process, Tid};
 
 /// The id of a thread in the innermost pid namespace of its process. `None` is a thread of a container that has ended.
-pub(crate) fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: Tid) -> Option<u32> {
+pub fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: Tid) -> Option<u32> {
     let status = &process.identity.as_ref()?.status;
     if status.innermost_pid == process.pid {
         return Some(tid.0);
@@ -13,7 +13,7 @@ pub(crate) fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: Tid) ->
 }
 
 /// The last number of `NSpid` (proc_pid_status(5)).
-pub(crate) fn innermost_tid(status: &str) -> Option<u32> {
+pub fn innermost_tid(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().next_back()?.parse().ok()
 }

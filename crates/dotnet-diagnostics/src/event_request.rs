@@ -2,7 +2,7 @@
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 
-use crate::diagnostics::EventStream;
+use crate::EventStream;
 
 /// The most verbose level (dotnet/runtime, `EventLevel.Verbose`).
 const MAX_LEVEL: u32 = 5;
@@ -30,7 +30,7 @@ impl EventRequest {
     }
 
     /// Whether there are events whose stacks are kept.
-    pub(crate) fn has_stacks(&self) -> bool {
+    pub fn has_stacks(&self) -> bool {
         self.sets.iter().any(|set| matches!(set, EventSet::Exceptions | EventSet::Allocations))
     }
 }
@@ -102,11 +102,11 @@ impl EventSet {
 /// The events of a provider: `NAME[:KEYWORDS[:LEVEL]]`, the keywords in hexadecimal.
 ///
 /// ```
-/// use profiler_symbolize::EventProvider;
+/// use profiler_dotnet_diagnostics::EventProvider;
 ///
 /// let provider: EventProvider = "My-Company-Orders:0x3:5".parse()?;
 /// assert_eq!((provider.name.as_str(), provider.keywords, provider.level), ("My-Company-Orders", 3, 5));
-/// # Ok::<(), profiler_symbolize::InvalidEventProvider>(())
+/// # Ok::<(), profiler_dotnet_diagnostics::InvalidEventProvider>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventProvider {

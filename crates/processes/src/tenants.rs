@@ -2,22 +2,21 @@
 
 use std::collections::HashMap;
 
-use profiler_processes::{Process, root_directory::RootId};
+use crate::{Process, root_directory::RootId};
 
 /// The container whose files give names to a module, by its root directory. `None` is the host.
-pub(crate) type Tenant = Option<RootId>;
+pub type Tenant = Option<RootId>;
 
 /// The tenant of a process.
-pub(crate) fn tenant_of(process: &Process) -> Tenant {
+pub fn tenant_of(process: &Process) -> Tenant {
     process.identity.as_ref()?.root.as_ref()?.id()
 }
 
 /// A limit of the session, and what the tenants have spent of it.
 ///
-/// As with [`WorkBudget::share`](profiler_binary_reader::WorkBudget::share), a tenant may spend as much as it leaves for
-/// the others: one tenant at most half.
+/// A tenant may spend as much as it leaves for the others: one tenant at most half.
 #[derive(Debug)]
-pub(crate) struct TenantShares {
+pub struct TenantShares {
     limit: usize,
     spent: usize,
     /// Tenants that have spent nothing are absent.
@@ -26,23 +25,23 @@ pub(crate) struct TenantShares {
 
 impl TenantShares {
     /// Creates a limit. Nothing is spent.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self { limit, spent: 0, spent_by_tenant: HashMap::new() }
     }
 
     /// What a tenant may still spend.
-    pub(crate) fn left(&self, tenant: Tenant) -> usize {
+    pub fn left(&self, tenant: Tenant) -> usize {
         let by_tenant = self.spent_by_tenant.get(&tenant).copied().unwrap_or(0);
         self.limit.saturating_sub(self.spent).saturating_sub(by_tenant) / 2
     }
 
     /// Subtracts an amount from what a tenant may spend.
-    pub(crate) fn spend(&mut self, tenant: Tenant, amount: usize) {
+    pub fn spend(&mut self, tenant: Tenant, amount: usize) {
         self.set_spent(tenant, |spent| spent.saturating_add(amount));
     }
 
     /// Gives an amount back that a tenant has spent.
-    pub(crate) fn refund(&mut self, tenant: Tenant, amount: usize) {
+    pub fn refund(&mut self, tenant: Tenant, amount: usize) {
         self.set_spent(tenant, |spent| spent.saturating_sub(amount));
     }
 
@@ -57,16 +56,19 @@ impl TenantShares {
 }
 
 /// Tenants for tests.
-#[cfg(test)]
-pub(crate) mod testing {
-    use profiler_processes::root_directory::RootDirectory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use std::path::Path;
 
     use super::Tenant;
+    use crate::root_directory::RootDirectory;
 
     /// Two tenants, with a root directory each.
-    pub(crate) fn two_tenants() -> [Tenant; 2] {
-        let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let tenants = directories.each_ref().map(|root| RootDirectory::open(root.path()).unwrap().id());
+    ///
+    /// # Panics
+    /// Without the directories of every Linux system.
+    pub fn two_tenants() -> [Tenant; 2] {
+        let tenants = ["/", "/proc"].map(|root| RootDirectory::open(Path::new(root)).unwrap().id());
         assert!(tenants[0].is_some() && tenants[0] != tenants[1], "{tenants:?}");
         tenants
     }

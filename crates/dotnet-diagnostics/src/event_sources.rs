@@ -6,18 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_processes::monotonic_ns;
-use profiler_processes::{Process, ProcessKey, ProcessTable};
+use profiler_processes::{
+    Process, ProcessKey, ProcessTable, monotonic_ns,
+    tenants::{Tenant, TenantShares, tenant_of},
+};
 
 use crate::{
-    RuntimeRequests,
-    diagnostics::{
-        CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, OmittedCount,
-        TakenEvents,
-    },
+    event_buffer::{CollectedEvent, TakenEvents},
+    event_listener::{EventListener, LostEvents},
     event_request::EventRequest,
-    jit::runtime_process,
-    modules::tenants::{Tenant, TenantShares, tenant_of},
+    event_source::EventSource,
+    memory_budget::MemoryBudget,
+    omitted_counts::OmittedCount,
+    runtime_process::RuntimeProcess,
+    stream::MAX_UNWRITTEN_NS,
 };
 
 /// Runtimes with a listener for events at the same time. Each listener is a thread. One tenant has at most half.
@@ -53,8 +55,9 @@ pub struct ProcessEvents {
 
 /// The processes whose runtimes are asked for events.
 #[derive(Debug, Default)]
-pub(crate) struct EventSources {
+pub struct EventSources {
     request: Arc<EventRequest>,
+    budget: MemoryBudget,
     /// By process id and start time, which stay the same when the process executes another program.
     processes: HashMap<(u32, u64), SearchedProcess>,
     /// Of the listeners that were removed.
@@ -92,42 +95,30 @@ impl SearchedProcess {
 }
 
 impl EventSources {
-    /// Sets the events that are requested.
-    pub(crate) fn set_request(&mut self, request: EventRequest) {
-        self.request = Arc::new(request);
+    /// Asks for these events. `budget` limits the memory of all sessions together.
+    pub fn new(request: EventRequest, budget: MemoryBudget) -> Self {
+        Self { request: Arc::new(request), budget, ..Self::default() }
     }
 
     /// Searches runtimes in processes that were not searched recently, and starts to collect their events. Returns the processes whose
     /// events have stacks and whose runtime was found.
-    pub(crate) fn poll(&mut self, processes: &ProcessTable, budget: &MemoryBudget) -> Vec<ProcessKey> {
+    pub fn poll(&mut self, processes: &ProcessTable) -> Vec<ProcessKey> {
         if self.request.is_empty() {
             return Vec::new();
         }
         for process in processes.living() {
             self.add(process);
         }
-        let started = self.start_listeners(budget);
+        let started = self.start_listeners();
         if self.request.has_stacks() { started } else { Vec::new() }
     }
 
-    /// Notifies the runtimes to write their events up to now, and to stop their sessions if the interval is the last one.
-    pub(crate) fn request_events(&mut self, is_last: bool) {
-        if is_last {
-            let keeps_stream = self.request.stream.is_some();
-            self.begin_stop(Instant::now() + if keeps_stream { RUNDOWN_TIMEOUT } else { STOP_TIMEOUT });
-        }
-    }
-
-    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then.
-    pub(crate) fn receive(
-        &mut self,
-        interval_end_ns: u64,
-        is_last: bool,
-        is_live: bool,
-    ) -> Vec<ProcessEvents> {
+    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then. A
+    /// runtime writes its events every 100 ms: later ones are of the next interval.
+    pub fn receive(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
         if is_last {
             self.listeners_mut().for_each(EventListener::wait_until_stopped);
-            if !self.request.is_empty() && !self.has_found && is_live {
+            if !self.request.is_empty() && !self.has_found {
                 log::warn!(
                     "no .NET runtime with a diagnostics socket was found: there are no runtime events"
                 );
@@ -143,18 +134,20 @@ impl EventSources {
     }
 
     /// Whether events of a process may follow.
-    pub(crate) fn awaits(&self, process: ProcessKey) -> bool {
+    pub fn awaits(&self, process: ProcessKey) -> bool {
         self.processes.values().any(|searched| searched.key == process && searched.listener().is_some())
     }
 
     /// The events that are in no profile.
-    pub(crate) fn lost(&self) -> LostEvents {
+    pub fn lost(&self) -> LostEvents {
         let listeners = self.processes.values().filter_map(SearchedProcess::listener);
         listeners.fold(self.lost, |sum, listener| sum.plus(listener.lost_events()))
     }
 
-    /// Notifies the listeners to stop, before they are dropped.
-    pub(crate) fn begin_stop(&mut self, deadline: Instant) {
+    /// Notifies all listeners to stop their sessions, before the events of the last interval are received or this is dropped.
+    pub fn begin_stop(&mut self) {
+        let keeps_stream = self.request.stream.is_some();
+        let deadline = Instant::now() + if keeps_stream { RUNDOWN_TIMEOUT } else { STOP_TIMEOUT };
         self.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
     }
 
@@ -165,7 +158,7 @@ impl EventSources {
         if known.as_ref().is_some_and(|known| known.key == process.key) {
             return;
         }
-        let Some(runtime) = runtime_process(process, RuntimeRequests::NOTHING) else { return };
+        let Some(runtime) = RuntimeProcess::of(process) else { return };
         let source = EventSource::new(runtime);
         if let Some(known) = known {
             // It has executed another program, which can have another user.
@@ -178,7 +171,7 @@ impl EventSources {
     }
 
     /// Starts a listener for each runtime that is found, and returns the processes of these.
-    fn start_listeners(&mut self, budget: &MemoryBudget) -> Vec<ProcessKey> {
+    fn start_listeners(&mut self) -> Vec<ProcessKey> {
         let mut started = Vec::new();
         let mut shares = TenantShares::new(MAX_LISTENERS);
         let running = self.processes.values().filter(|searched| searched.listener().is_some());
@@ -191,7 +184,7 @@ impl EventSources {
             }
             *next_search = now + *pause;
             *pause = (2 * *pause).min(MAX_PAUSE);
-            let budget = budget.of_tenant(searched.tenant);
+            let budget = self.budget.of_tenant(searched.tenant);
             if let Some(listener) = searched.source.listen(Arc::clone(&self.request), budget) {
                 searched.state = State::Listening(listener);
                 shares.spend(searched.tenant, 1);
@@ -221,7 +214,7 @@ impl EventSources {
     }
 
     /// Forgets the processes that are not retained, except those with a listener.
-    pub(crate) fn retire_ended(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
+    pub fn retire_ended(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
         self.processes.retain(|_, searched| searched.listener().is_some() || is_retained(searched.key));
     }
 

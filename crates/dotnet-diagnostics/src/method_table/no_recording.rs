@@ -3,11 +3,11 @@
 use super::MethodTable;
 
 impl MethodTable {
-    pub(in crate::diagnostics) fn recording(&self) -> Option<Vec<u8>> {
+    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
         None
     }
 
-    pub(in crate::diagnostics) fn from_recording(_: &[u8]) -> Option<Self> {
+    pub(crate) fn from_recording(_: &[u8]) -> Option<Self> {
         None
     }
 }

@@ -2,27 +2,29 @@
 
 use std::borrow::Cow;
 
-use profiler_binary_reader::text_of;
+use crate::text_of;
 
 /// Bytes of names per source. The perf maps of the largest .NET programs have 20 MB.
 const MAX_BYTES: usize = 24 << 20;
 
 /// Concatenated names.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub struct Names {
     text: String,
 }
 
 /// The position of a name in [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
-    pub(crate) offset: u32,
-    pub(crate) length: u32,
+pub struct Name {
+    /// Its first byte in the text.
+    pub offset: u32,
+    /// The number of its bytes.
+    pub length: u32,
 }
 
 impl Names {
     /// Adds a name. Invalid UTF-8 is escaped. `None` means that the limit is reached.
-    pub(crate) fn push(&mut self, name: &[u8]) -> Option<Name> {
+    pub fn push(&mut self, name: &[u8]) -> Option<Name> {
         let name = text_of(name);
         if name.len() > MAX_BYTES - self.text.len() {
             return None;
@@ -34,24 +36,24 @@ impl Names {
     }
 
     /// The text of a name.
-    pub(crate) fn get(&self, name: Name) -> &str {
+    pub fn get(&self, name: Name) -> &str {
         let start = name.offset as usize;
         self.text.get(start..start + name.length as usize).unwrap_or_default()
     }
 
     /// The memory of the names.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.text.len()
     }
 
     /// Frees the unused capacity.
-    pub(crate) fn shrink_to_fit(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.text.shrink_to_fit();
     }
 }
 
 /// A name of at most `max_bytes`. A longer one ends with a checksum of the whole, so that different names stay different.
-pub(crate) fn shortened(name: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
+pub fn shortened(name: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
     if name.len() <= max_bytes {
         return name.into();
     }

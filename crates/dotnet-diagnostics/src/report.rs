@@ -6,7 +6,7 @@ use super::method_events::{EventOptions, MethodEvents};
 
 /// The events that a report has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReportScope {
+pub enum ReportScope {
     /// Those that were received. The session goes on.
     Received,
     /// All up to now. Another session continues.

@@ -19,8 +19,12 @@ use rustix::{
 };
 
 use profiler_processes::root_directory::RootDirectory;
+use profiler_profile::Reason;
 
-use super::{raised_capability::RaisedCapability, runtime_process::RuntimeProcess};
+use super::{
+    raised_capability::RaisedCapability,
+    runtime_process::{RuntimeProcess, failure_reason},
+};
 use crate::sys::peer::{peer_credentials, refuse_descriptors};
 
 /// The possible paths of a process's diagnostics socket, and the process that must own it.
@@ -268,6 +272,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// Connects to the diagnostics socket of a process without sending a command. `None` is a process without a socket.
+pub fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
+    let endpoint = Endpoint::new(process);
+    endpoint.exists().then(|| endpoint.connect(deadline).map(drop).map_err(|error| failure_reason(&error)))
 }
 
 #[cfg(test)]

@@ -40,12 +40,12 @@ struct RecordedMethod<'a> {
 
 impl MethodTable {
     /// The methods as a file of a capture.
-    pub(in crate::diagnostics) fn recording(&self) -> Option<Vec<u8>> {
+    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
         Some(write(self))
     }
 
     /// The methods in the file of a capture.
-    pub(in crate::diagnostics) fn from_recording(text: &[u8]) -> Option<Self> {
+    pub(crate) fn from_recording(text: &[u8]) -> Option<Self> {
         Some(read(text))
     }
 
@@ -56,8 +56,8 @@ impl MethodTable {
     }
 
     /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
-    pub(in crate::diagnostics) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
-        let entries = self.code.entries.iter();
+    pub(crate) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
+        let entries = self.code.entries().iter();
         entries.map(|entry| (entry.start, entry.end - entry.start, self.runtime_method(entry)))
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use profiler_processes::Tid;
 
-use crate::thread_ids::innermost_tid;
+use profiler_processes::innermost_tid;
 
 /// Threads of a process that are kept, and read at once.
 pub(super) const MAX_THREADS: usize = 1 << 14;
@@ -20,16 +20,16 @@ const PAUSE_PER_SCAN: u32 = 10;
 
 /// A thread of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventThread {
+pub struct EventThread {
     /// In the profiler's pid namespace.
-    pub(crate) tid: Tid,
+    pub tid: Tid,
     /// Empty where the thread ended before it was read.
-    pub(crate) comm: Arc<str>,
+    pub comm: Arc<str>,
 }
 
 /// Reads the threads of a process from `/proc`.
 #[derive(Debug)]
-pub(crate) struct ThreadReader {
+pub struct ThreadReader {
     /// In the profiler's pid namespace.
     pid: u32,
     /// Whether the process has the pid namespace of the profiler.
@@ -41,12 +41,12 @@ pub(crate) struct ThreadReader {
 
 impl ThreadReader {
     /// A reader of a process, whose id in its innermost pid namespace is `namespace_pid`.
-    pub(crate) fn new(pid: u32, namespace_pid: u32) -> Self {
+    pub fn new(pid: u32, namespace_pid: u32) -> Self {
         Self { pid, shares_namespace: pid == namespace_pid, next_scan: None, awaited: HashSet::new() }
     }
 
     /// The threads with these ids, those that are found. Where all threads have to be read, some are found by a later call.
-    pub(crate) fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
+    pub fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
         if self.shares_namespace {
             return ids.into_iter().filter_map(|id| Some((id, self.thread_with(id)?))).collect();
         }

@@ -1,113 +1,37 @@
-//! Collects the methods that a .NET runtime compiles, and its other events, through its diagnostics socket (EventPipe).
-//!
-//! The target needs no setting, and nothing is written into it.
-
-mod clock;
-mod collection_numbers;
-mod command;
-mod compilations;
-mod event_buffer;
-mod event_gaps;
-mod event_listener;
-mod event_pairs;
-mod event_sessions;
-mod event_stream;
-mod event_threads;
-#[cfg(fuzzing)]
-pub(crate) mod fuzz;
-mod kept_events;
-mod listener;
-mod memory_budget;
-mod method_events;
-mod method_table;
-mod module_names;
-mod omitted_counts;
-mod raised_capability;
-mod report;
-mod requested_perf_map;
-mod runtime_process;
-mod runtime_thread;
-mod session;
-mod socket;
-mod stream;
-#[cfg(test)]
-pub(crate) mod tests;
+//! The methods of one process, as its runtime reports them: the listener, its reports, and the table of methods.
 
 use std::{
-    sync::{Arc, mpsc::Receiver},
+    sync::mpsc::Receiver,
     time::{Duration, Instant},
 };
 
 use profiler_profile::Reason;
 
-#[cfg(any(test, fuzzing))]
-pub(crate) use self::runtime_process::SIMULATED_SOCKET_NAME;
-pub use self::{
-    event_buffer::CollectedEvent,
-    event_stream::{EventStream, StreamEnd},
-    omitted_counts::OmittedCount,
-};
-pub(crate) use self::{
-    event_buffer::TakenEvents,
-    event_listener::{EventListener, LostEvents},
-    event_threads::{EventThread, ThreadReader},
+use super::{
+    listener::Listener,
     memory_budget::MemoryBudget,
-    method_table::{MethodTable, RuntimeMethod},
-    report::ReportScope,
-    runtime_process::{PerfMapPaths, RuntimeProcess},
-    stream::MAX_UNWRITTEN_NS,
+    method_events::EventOptions,
+    method_table::MethodTable,
+    report::{Report, ReportScope},
+    requested_perf_map::RequestedPerfMap,
+    runtime_process::RuntimeProcess,
+    socket::Endpoint,
 };
-use self::{
-    listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,
-    runtime_process::failure_reason, socket::Endpoint,
-};
-use crate::event_request::EventRequest;
 
 /// The file of a capture with the recording of a process ([`RuntimeNames::recording`]).
-pub(crate) const RECORDING_FILE: &str = "runtime-methods.jsonl";
+pub const RECORDING_FILE: &str = "runtime-methods.jsonl";
 
 /// Additional time for a report after the deadline of the listener, which has to put the report together.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Connects to the diagnostics socket of a process without sending a command. `None` is a process without a socket.
-pub(crate) fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
-    let endpoint = Endpoint::new(process);
-    endpoint.exists().then(|| endpoint.connect(deadline).map(drop).map_err(|error| failure_reason(&error)))
-}
-
-/// A process whose runtime may be asked for events.
-#[derive(Debug)]
-pub(crate) struct EventSource {
-    endpoint: Endpoint,
-    namespace_pid: u32,
-}
-
-impl EventSource {
-    pub(crate) fn new(process: RuntimeProcess) -> Self {
-        Self { namespace_pid: process.namespace_pid, endpoint: Endpoint::new(process) }
-    }
-
-    /// Starts a listener if the runtime has a socket.
-    pub(crate) fn listen(&self, request: Arc<EventRequest>, budget: MemoryBudget) -> Option<EventListener> {
-        if !self.endpoint.exists() {
-            return None;
-        }
-        let threads = ThreadReader::new(self.endpoint.pid, self.namespace_pid);
-        EventListener::start(self.endpoint.clone(), request, threads, budget)
-            .inspect_err(|error| {
-                log::warn!("failed to listen to the events of process {}: {error}", self.endpoint.pid);
-            })
-            .ok()
-    }
-}
-
 /// The methods of one process, as its runtime reports them.
 #[derive(Debug)]
-pub(crate) struct RuntimeNames {
+pub struct RuntimeNames {
     listener: ListenerState,
     awaited_report: Option<Receiver<Report>>,
     perf_map: Option<RequestedPerfMap>,
-    pub(crate) methods: MethodTable,
+    /// The methods of all reports.
+    pub methods: MethodTable,
 }
 
 #[derive(Debug)]
@@ -120,7 +44,7 @@ enum ListenerState {
 
 impl RuntimeNames {
     /// Sends nothing before the first [`start_listener`](Self::start_listener).
-    pub(crate) fn new(process: RuntimeProcess, budget: MemoryBudget) -> Self {
+    pub fn new(process: RuntimeProcess, budget: MemoryBudget) -> Self {
         let perf_map_paths = process.perf_map.clone();
         let options = EventOptions { budget, keeps_compilations: process.keeps_compilations };
         let endpoint = Endpoint::new(process);
@@ -130,20 +54,20 @@ impl RuntimeNames {
     }
 
     /// The methods in the recording of a capture; `None` without the feature `capture`.
-    pub(crate) fn from_recording(text: &[u8]) -> Option<Self> {
+    pub fn from_recording(text: &[u8]) -> Option<Self> {
         let (listener, methods) = (ListenerState::Finished, MethodTable::from_recording(text)?);
         Some(Self { listener, awaited_report: None, perf_map: None, methods })
     }
 
     /// Takes the next steps to enable the perf map, if one was requested.
-    pub(crate) fn advance_perf_map(&mut self) {
+    pub fn advance_perf_map(&mut self) {
         if let Some(map) = &mut self.perf_map {
             map.advance();
         }
     }
 
     /// Starts the listener if the runtime has a socket and the listener was not started before.
-    pub(crate) fn start_listener(&mut self) {
+    pub fn start_listener(&mut self) {
         let ListenerState::NotStarted(endpoint, options) = &self.listener else { return };
         if !endpoint.exists() {
             return;
@@ -158,23 +82,23 @@ impl RuntimeNames {
     }
 
     /// Whether a listener thread exists.
-    pub(crate) fn is_listening(&self) -> bool {
+    pub fn is_listening(&self) -> bool {
         matches!(self.listener, ListenerState::Running(_))
     }
 
     /// Whether the runtime was asked for the events of its methods.
-    pub(crate) fn was_asked(&self) -> bool {
+    pub fn was_asked(&self) -> bool {
         !matches!(self.listener, ListenerState::NotStarted(..))
     }
 
     /// Whether a listener receives the methods of the runtime.
-    pub(crate) fn reports_methods(&self) -> bool {
+    pub fn reports_methods(&self) -> bool {
         self.is_listening() && self.methods.completeness.failure.is_none()
     }
 
     /// Notifies the listener to stop its session, and the runtime to disable its perf map, before this is dropped. Dropping
     /// it waits until the deadline at most.
-    pub(crate) fn begin_stop(&mut self, deadline: Instant) {
+    pub fn begin_stop(&mut self, deadline: Instant) {
         if let ListenerState::Running(listener) = &mut self.listener {
             listener.begin_stop();
         }
@@ -185,7 +109,7 @@ impl RuntimeNames {
 
     /// Requests a report, and disables the perf map if this is the last one. The listener reports what it has at the
     /// deadline.
-    pub(crate) fn request_report(&mut self, scope: ReportScope, deadline: Instant) {
+    pub fn request_report(&mut self, scope: ReportScope, deadline: Instant) {
         if let ListenerState::Running(listener) = &self.listener {
             self.awaited_report = Some(listener.request_report(scope, deadline));
         }
@@ -196,7 +120,7 @@ impl RuntimeNames {
 
     /// Waits for the requested report, and adds its methods until all methods take `max_bytes` of memory. After the last
     /// report the perf map is complete. Its file exists until this is dropped.
-    pub(crate) fn receive_report(&mut self, deadline: Instant, max_bytes: usize) {
+    pub fn receive_report(&mut self, deadline: Instant, max_bytes: usize) {
         if let Some(report) = self.awaited_report.take() {
             let left = (deadline + REPORT_TIMEOUT).saturating_duration_since(Instant::now());
             match report.recv_timeout(left) {
@@ -210,7 +134,7 @@ impl RuntimeNames {
     }
 
     /// Why an address has no method. `None` is a process without a runtime.
-    pub(crate) fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<Reason> {
         let completeness = &self.methods.completeness;
         match self.listener {
             ListenerState::NotStarted(..) => None,
@@ -220,7 +144,7 @@ impl RuntimeNames {
     }
 
     /// The recording of the methods for a capture. `None` is a process without a runtime, or a build without the feature `capture`.
-    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
+    pub fn recording(&self) -> Option<Vec<u8>> {
         match self.listener {
             ListenerState::NotStarted(..) => None,
             ListenerState::Running(_) | ListenerState::Finished => self.methods.recording(),

@@ -17,12 +17,11 @@ use profiler_profile::RuntimeEventKind;
 
 use super::*;
 use crate::{
-    diagnostics::{
-        EventSource, StreamEnd,
-        memory_budget::MemoryReservation,
-        tests::{OK, STOP, simulate_runtime, write},
-    },
+    StreamEnd,
     event_request::EventSet,
+    event_source::EventSource,
+    memory_budget::MemoryReservation,
+    tests::{OK, STOP, simulate_runtime, write},
 };
 
 /// Far more time than a test takes.

@@ -1,4 +1,4 @@
-//! Derives the paths of perf maps, jitdumps and temporary files from the environment of a process.
+//! Derives the directories of perf maps, jitdumps and temporary files from the environment of a process.
 
 use std::{
     ffi::OsStr,
@@ -6,26 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_processes::JIT_DIRECTORY_VARIABLES;
+use crate::JIT_DIRECTORY_VARIABLES;
 
 /// Length of the longest path that the kernel opens (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
 /// The directories of perf maps and jitdumps in the target's root. `environ` is `/proc/PID/environ`.
-pub(super) fn jit_file_directories(environ: &[u8]) -> Vec<PathBuf> {
+pub fn jit_file_directories(environ: &[u8]) -> Vec<PathBuf> {
     named_directories(environ, &JIT_DIRECTORY_VARIABLES)
 }
 
-/// The files that a .NET runtime writes when a perf map is enabled: the map, and up to .NET 8 a list of its images.
-/// `namespace_pid` is the id of the process in its innermost pid namespace.
-pub(super) fn requested_perf_map_paths(environ: &[u8], namespace_pid: u32) -> Vec<PathBuf> {
-    let names = ["perf", "perfinfo"].map(|kind| format!("{kind}-{namespace_pid}.map"));
-    let directories = jit_file_directories(environ);
-    names.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name))).collect()
-}
-
 /// The directories of temporary files in the target's root.
-pub(super) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
+pub fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
     let [.., of_all_programs] = JIT_DIRECTORY_VARIABLES;
     named_directories(environ, &[of_all_programs])
 }
@@ -47,13 +39,12 @@ fn named_directories(environ: &[u8], variables: &[&str]) -> Vec<PathBuf> {
 
 /// Checks that the variables that are kept of an environment lead to the same paths.
 #[cfg(fuzzing)]
-pub fn check_kept(environ: &[u8], kept: &[u8]) {
+pub(crate) fn check_kept(environ: &[u8], kept: &[u8]) {
     let directories = jit_file_directories(environ);
     assert!(directories.len() <= JIT_DIRECTORY_VARIABLES.len() + 1);
     assert!(directories.iter().all(|directory| directory.is_absolute()));
     assert_eq!(jit_file_directories(kept), directories);
     assert_eq!(temporary_directories(kept), temporary_directories(environ));
-    assert_eq!(requested_perf_map_paths(kept, 1), requested_perf_map_paths(environ, 1));
 }
 
 #[cfg(test)]

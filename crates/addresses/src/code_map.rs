@@ -34,9 +34,9 @@ const NONE: u32 = u32::MAX;
 
 /// Entries by address and time, each with a payload.
 #[derive(Debug)]
-pub(crate) struct CodeMap<T> {
+pub struct CodeMap<T> {
     /// All entries in the order in which they were added.
-    pub(crate) entries: Vec<Entry<T>>,
+    entries: Vec<Entry<T>>,
     versions: Vec<Version>,
     /// The newest version of each piece by its start address. A piece ends with the entry of that version, or where the
     /// next piece starts.
@@ -46,31 +46,35 @@ pub(crate) struct CodeMap<T> {
     /// The epoch before the first replacement.
     first_epoch: u32,
     /// The time from which on the newest entry exists.
-    pub(crate) newest_ns: u64,
+    newest_ns: u64,
     /// Whether a limit was reached. No entry is added afterwards, because each check would cost as much as an insertion.
     is_full: bool,
 }
 
 /// Code at an address from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<T> {
+pub struct Entry<T> {
     /// Its first address.
-    pub(crate) start: u64,
+    pub start: u64,
     /// The address after its last one. Equal to `start` if the size is unknown.
-    pub(crate) end: u64,
+    pub end: u64,
     /// The time from which on it exists.
-    pub(crate) exists_from_ns: u64,
+    pub exists_from_ns: u64,
     /// The data of the source.
-    pub(crate) payload: T,
+    pub payload: T,
 }
 
 /// An entry that was found out later than others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LateEntry<T> {
-    pub(crate) start: u64,
-    pub(crate) size: u64,
-    pub(crate) exists_from_ns: u64,
-    pub(crate) payload: T,
+pub struct LateEntry<T> {
+    /// As in [`Entry`].
+    pub start: u64,
+    /// The number of its bytes, 0 if unknown.
+    pub size: u64,
+    /// As in [`Entry`].
+    pub exists_from_ns: u64,
+    /// As in [`Entry`].
+    pub payload: T,
 }
 
 /// One version in the chain of a piece. `jump` skips several versions, so that a chain is searched in logarithmic time
@@ -85,7 +89,7 @@ struct Version {
 
 /// Why an entry was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InsertError {
+pub enum InsertError {
     /// It extends beyond the last address.
     Wraps,
     /// The map is full.
@@ -122,7 +126,7 @@ impl<T> CodeMap<T> {
     ///
     /// Entries are inserted in the order in which they were written. An entry with an earlier time than the one before it
     /// gets the time of that one.
-    pub(crate) fn insert(
+    pub fn insert(
         &mut self,
         start: u64,
         size: u64,
@@ -152,7 +156,7 @@ impl<T> CodeMap<T> {
     ///
     /// If all entries at the address begin later, the first one is returned: runtimes buffer what they write, so their
     /// entries can be late.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
+    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
         let (&start, &newest) = self.pieces.range(..=address).next_back()?;
         let entry = self.entry(self.version_at(newest, time_ns));
         if address < self.entry(newest).covered_end() {
@@ -164,7 +168,7 @@ impl<T> CodeMap<T> {
     }
 
     /// The newest entry at an address, if it has exactly this range and no newer entry overlaps it.
-    pub(crate) fn newest_exactly(&self, start: u64, size: u64) -> Option<&Entry<T>> {
+    pub fn newest_exactly(&self, start: u64, size: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
         let has_range = entry.start == start && entry.end.checked_sub(start)? == size;
         let mut other_pieces = self.pieces.range(start..entry.covered_end()).skip(1);
@@ -172,7 +176,7 @@ impl<T> CodeMap<T> {
     }
 
     /// The newest entries in `start..start + size`.
-    pub(crate) fn newest_in(&self, start: u64, size: u64) -> impl Iterator<Item = &Entry<T>> {
+    pub fn newest_in(&self, start: u64, size: u64) -> impl Iterator<Item = &Entry<T>> {
         let before_end = self.pieces.range(..start.saturating_add(size.max(1))).rev();
         let newest = before_end.map(|(piece, version)| (*piece, self.entry(*version)));
         // Only the first piece before the start can extend over it.
@@ -183,19 +187,19 @@ impl<T> CodeMap<T> {
     }
 
     /// The newest entry that starts at `start`.
-    pub(crate) fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
+    pub fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
         (entry.start == start).then_some(entry)
     }
 
     /// Whether most versions are of replaced entries.
-    pub(crate) fn has_mostly_replaced(&self) -> bool {
+    pub fn has_mostly_replaced(&self) -> bool {
         self.is_full || self.versions.len() > 2 * self.pieces.len().max(MIN_RETIRED_VERSIONS)
     }
 
     /// A map without the entries that were replaced before a time: lookups for later times have the same results. `copy`
     /// copies a payload; entries for which it returns `None` are dropped.
-    pub(crate) fn retained(&self, from_ns: u64, mut copy: impl FnMut(&T) -> Option<T>) -> Self {
+    pub fn retained(&self, from_ns: u64, mut copy: impl FnMut(&T) -> Option<T>) -> Self {
         let mut is_needed = vec![false; self.entries.len()];
         for newest in self.pieces.values() {
             let mut version = self.versions.get(*newest as usize);
@@ -217,7 +221,7 @@ impl<T> CodeMap<T> {
 
     /// A map with late entries in addition, in the order of their times. One that `is_same` as the newest entry at its start
     /// replaces that one. Epochs differ from all epochs of this map.
-    pub(crate) fn with_late_entries(
+    pub fn with_late_entries(
         &self,
         late: &[LateEntry<T>],
         is_same: impl Fn(&T, &T) -> bool,
@@ -251,19 +255,23 @@ impl<T> CodeMap<T> {
 
     /// Identifies a period without replacements: lookups of one address at two times of the same epoch have the same
     /// result.
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+    pub fn epoch(&self, time_ns: u64) -> u32 {
         let replacements = self.replacements_ns.partition_point(|&at_ns| at_ns <= time_ns);
         self.first_epoch.saturating_add(u32::try_from(replacements).unwrap_or(u32::MAX))
     }
 
-    /// The number of entries.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// All entries in the order in which they were added.
+    pub fn entries(&self) -> &[Entry<T>] {
+        &self.entries
+    }
+
+    /// The time from which on the newest entry exists.
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
     }
 
     /// The memory of the map.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         size_of_val(&self.entries[..])
             + size_of_val(&self.versions[..])
             + size_of_val(&self.replacements_ns[..])
@@ -413,7 +421,7 @@ mod tests {
         }
         let from_ns = TIMES - 100;
         let retained = map.retained(from_ns, |payload| Some(*payload));
-        assert!(retained.len() < 500, "{} entries", retained.len());
+        assert!(retained.entries.len() < 500, "{} entries", retained.entries.len());
         for address in 0..1 << 14 {
             for time_ns in [from_ns, from_ns + 50, TIMES] {
                 let found = |map: &CodeMap<u64>| map.lookup(address, time_ns).map(|entry| entry.payload);

@@ -204,7 +204,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::diagnostics::event_gaps::EventGap;
+    use crate::event_gaps::EventGap;
 
     fn event(id: u32, time_ns: u64, thread: u64, payload: &[u8]) -> TimedEvent {
         let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
