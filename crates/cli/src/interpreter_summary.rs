@@ -11,9 +11,11 @@ const MIN_PERCENT: u64 = 5;
 pub(super) fn line(profile: &Profile) -> Option<String> {
     let event = profile.default_event();
     let total = sum::of(profile.samples_of(event).map(|sample| sample.value));
+    // Stacks are much fewer than samples.
+    let runtimes: Vec<_> = profile.stacks().map(|stack| hidden_interpreter(profile, stack)).collect();
     let mut hidden: BTreeMap<LanguageRuntime, u64> = BTreeMap::new();
     for sample in profile.samples_of(event) {
-        if let Some(runtime) = hidden_interpreter(profile, profile.stack(sample.stack)) {
+        if let Some(runtime) = runtimes[sample.stack.index()] {
             let value = hidden.entry(runtime).or_default();
             *value = value.saturating_add(sample.value);
         }

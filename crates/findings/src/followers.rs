@@ -32,18 +32,19 @@ pub(crate) fn leading_functions<'a>(profile: &'a Profile, waits: &Waits) -> BTre
     if functions.is_empty() {
         return BTreeSet::new();
     }
+    // The candidate nearest to the leaf, and the number of functions of the application before it. Stacks are much fewer than samples.
+    let nearest = |stack| {
+        application_methods(profile, stack).enumerate().find(|(_, method)| functions.contains_key(method))
+    };
+    let nearest: Vec<_> = profile.stacks().map(nearest).collect();
     for sample in profile.samples() {
-        let cause = waits.cause(sample);
-        if sample.state.is_none() || cause == Some(WaitCause::Lock) {
+        let Some((depth, method)) = nearest[sample.stack.index()] else { continue };
+        if sample.state.is_none() || waits.cause(sample) == Some(WaitCause::Lock) {
             continue;
         }
-        let stack = profile.stack(sample.stack);
-        for (depth, method) in application_methods(profile, stack).enumerate() {
-            let Some(time) = functions.get_mut(method) else { continue };
-            let is_leader = waits.can_lead(sample) && depth <= MAX_LEADER_DEPTH;
-            sum::add(if is_leader { &mut time.idle } else { &mut time.other }, sample.value);
-            break;
-        }
+        let Some(time) = functions.get_mut(method) else { continue };
+        let is_leader = waits.can_lead(sample) && depth <= MAX_LEADER_DEPTH;
+        sum::add(if is_leader { &mut time.idle } else { &mut time.other }, sample.value);
     }
     let leads = |time: &LeaderTime| {
         time.idle > 0 && percent(time.idle, time.idle.saturating_add(time.other)) >= MIN_IDLE_PERCENT

@@ -36,8 +36,11 @@ const MAX_READ_TIME: Duration = Duration::from_millis(200);
 const MAX_MUTEXES: usize = 64;
 
 /// The least time between two readings of a process in which no thread waited for a mutex. Then, those of most processes take half
-/// the time.
-const PAUSE_WITHOUT_MUTEX_NS: u64 = 1_900_000_000;
+/// the time, and those of pools with a thousand threads a fifth.
+const PAUSE_WITHOUT_MUTEX: Duration = Duration::from_millis(1900);
+
+/// The same for each thread.
+const PAUSE_WITHOUT_MUTEX_A_THREAD: Duration = Duration::from_millis(5);
 
 /// The bytes of a `pthread_mutex_t`.
 const MUTEX_BYTES: usize = 40;
@@ -107,8 +110,8 @@ impl MutexReadings {
             left_us -= cost_us;
             let readings = self.0.entry(process.key).or_default();
             match threads {
-                Some(_) => read.extend(readings.read(proc, process)),
-                None => readings.postpone(now_ns),
+                Some(threads) => read.extend(readings.read(proc, process, threads)),
+                None => readings.postpone(now_ns, 0),
             }
         }
         read
@@ -121,7 +124,7 @@ impl MutexReadings {
 }
 
 impl ProcessReadings {
-    fn read(&mut self, proc: &ProcFs, process: &Process) -> Option<ProcessLocks> {
+    fn read(&mut self, proc: &ProcFs, process: &Process, threads: usize) -> Option<ProcessLocks> {
         let awaited = awaited_mutexes(proc, process).unwrap_or_else(|error| {
             log::debug!("the mutexes of process {} are not read: {error}", process.pid);
             Vec::new()
@@ -130,15 +133,16 @@ impl ProcessReadings {
         let awaited = AwaitedLocks { locks: awaited, owners: Vec::new() };
         let locks = self.readings.end(process, awaited);
         if has_none {
-            self.postpone(locks.time_ns);
+            self.postpone(locks.time_ns, threads);
         }
         (!locks.locks.is_empty()).then_some(locks)
     }
 
-    /// Leaves the process out of readings for a while after a time.
-    fn postpone(&mut self, time_ns: u64) {
+    /// Leaves a process with so many threads out of readings for a while after a time.
+    fn postpone(&mut self, time_ns: u64, threads: usize) {
+        let pause = PAUSE_WITHOUT_MUTEX.max(PAUSE_WITHOUT_MUTEX_A_THREAD * threads.min(MAX_THREADS) as u32);
         self.readings.last_ns = time_ns;
-        self.next_ns = time_ns.saturating_add(PAUSE_WITHOUT_MUTEX_NS);
+        self.next_ns = time_ns.saturating_add(pause.as_nanos() as u64);
     }
 }
 
