@@ -10,10 +10,11 @@ use crate::{
     WaitCause,
     facts::share,
     found::Found,
-    text::Problem,
-    thread_group::{ThreadGroup, percent},
+    text::{Problem, Slowest},
+    thread_group::ThreadGroup,
     thread_time::{Activity, Period, ThreadTime},
     waiting::is,
+    weights::percent,
 };
 
 /// The fewest threads that wait for another one.
@@ -24,18 +25,6 @@ const MIN_WAIT_PERCENT: f64 = 50.0;
 
 /// The least share of the time of threads with work that is spent at the barrier. Even loads differ by less.
 const MIN_PERCENT: f64 = 30.0;
-
-/// The slow thread of a barrier.
-pub(crate) struct Slowest<'a> {
-    pub(crate) tid: u32,
-    pub(crate) comm: &'a str,
-    /// The method in which it stays.
-    pub(crate) method: &'a str,
-    pub(crate) activity: Activity,
-    pub(crate) percent: f64,
-    /// Whether it was seen at the barrier.
-    arrives: bool,
-}
 
 /// The threads that wait at a barrier, where one thread alone is in the method of the barrier and does not.
 pub(crate) fn skew<'a>(samples: &ThreadGroup<'a>) -> Option<Found<'a>> {

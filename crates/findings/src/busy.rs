@@ -14,7 +14,8 @@ use crate::{
     pattern::matches_any,
     service_rules::EVENT_LOOPS,
     text::Problem,
-    thread_group::{ThreadGroup, percent},
+    thread_group::ThreadGroup,
+    weights::percent,
 };
 
 /// The fewest samples of a thread. With fewer, a share has an error of more than ten points.

@@ -7,12 +7,8 @@
 use profiler_profile::{Certainty, FindingFacts, Profile, Proof, Sample, Whole};
 
 use crate::{
-    WaitCause, facts,
-    found::Found,
-    frames::own_frames,
-    text::Problem,
-    thread_group::{ThreadGroup, percent},
-    top_level::is_work,
+    WaitCause, facts, found::Found, frames::own_frames, text::Problem, thread_group::ThreadGroup,
+    top_level::is_work, weights::percent,
 };
 
 /// The fewest threads. One or two programs that requests start are no pattern.

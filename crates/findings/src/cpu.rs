@@ -8,7 +8,8 @@ use crate::{
     found::Found,
     marks::{CpuMarks, Marks, StackSet},
     text::{CpuCause, CpuProblem, Problem},
-    thread_group::{ThreadGroup, heaviest, percent},
+    thread_group::ThreadGroup,
+    weights::{heaviest, percent},
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.

@@ -11,7 +11,8 @@ use crate::{
     pattern::matches_any,
     rules::SYNCHRONIZATIONS,
     text::{Problem, Queue},
-    thread_group::{ThreadGroup, percent},
+    thread_group::ThreadGroup,
+    weights::percent,
 };
 
 /// The fewest threads that wait for transactions. Two take turns without a queue.

@@ -10,7 +10,7 @@ use profiler_profile::{Profile, Stack, sum};
 use crate::{
     WaitCause, Waits,
     frames::{application_methods, lock_method},
-    thread_group::percent,
+    weights::percent,
 };
 
 /// Functions of the application, at most, between the one that takes the lock and the wait for work: `apr_socket_accept`.

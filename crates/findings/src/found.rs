@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_profile::{Finding, FindingFacts, FindingKind, ProcessId, Profile, sum};
 
-use crate::{service::ServiceKey, thread_group::percent};
+use crate::{service_key::ServiceKey, weights::percent};
 
 /// The most names of processes that a text has.
 const MAX_NAMES: usize = 3;

@@ -22,6 +22,7 @@ mod finalizer;
 mod followers;
 mod found;
 mod frames;
+mod group_facts;
 mod held_times;
 mod idle;
 mod kernel_rules;
@@ -36,6 +37,7 @@ mod rest;
 mod rules;
 mod runtime;
 mod service;
+mod service_key;
 mod service_rules;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ mod thread_time;
 mod top_level;
 mod waiting;
 mod waits;
+mod weights;
 
 pub use self::{
     cause::WaitCause,

@@ -12,8 +12,8 @@ use crate::{
     WaitCause, Waits,
     frames::function,
     pattern::matches_any,
-    thread_group::{heaviest, percent},
     waiting::MIN_UPSTREAM_THREADS,
+    weights::{heaviest, percent},
 };
 
 /// The most threads whose partners are read.

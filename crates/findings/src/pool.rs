@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use profiler_profile::{Certainty, FindingFacts, Proof, RuntimeEvent, Sample, Sampling, Whole, sum};
 
 use crate::{
-    WaitCause,
-    facts::share,
-    found::Found,
-    text::Problem,
-    thread_group::{ThreadGroup, percent},
+    WaitCause, facts::share, found::Found, text::Problem, thread_group::ThreadGroup, weights::percent,
 };
 
 /// The smallest pool with a finding. One or two workers that block are no more than a slow start.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use profiler_profile::{ProcessId, Profile, sum};
 
-use crate::{WaitCause, Waits, thread_group::percent};
+use crate::{WaitCause, Waits, weights::percent};
 
 /// How a process rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use profiler_profile::{EventId, Finding, FindingFacts, ProcessId, Profile, Sample, StackId, sum};
+use profiler_profile::{EventId, ProcessId, Profile, Sample, StackId, sum};
 
 use crate::{
     WaitCause,
-    found::Found,
     frames::{application_method, application_methods},
     marks::Marks,
-    text::Problem,
+    weights::percent,
 };
 
 /// The least share of samples below one method that names it.
@@ -156,31 +155,4 @@ impl<'a> ThreadGroup<'a> {
     pub(crate) fn processes_of<'s>(&self, samples: impl Iterator<Item = &'s Sample>) -> BTreeSet<ProcessId> {
         samples.map(|sample| self.profile.thread(sample.thread).process).collect()
     }
-
-    /// A finding on the processes of its facts.
-    pub(crate) fn finding(&self, problem: &Problem<'_>, facts: FindingFacts, value: u64) -> Found<'a> {
-        let (evidence, remedy) = problem.text(&facts);
-        let has_it = |process: &ProcessId| facts.processes.contains(&self.profile.process(*process).pid);
-        let processes = self.processes.iter().copied().filter(has_it).collect();
-        let finding =
-            Finding { kind: problem.kind(), evidence, remedy, event: Some(self.event), value, facts };
-        Found { finding, process: self.process, processes, method: None, owner: None }
-    }
-}
-
-/// The share of a value, percent.
-pub(crate) fn percent(value: u64, of: u64) -> f64 {
-    100.0 * value as f64 / of.max(1) as f64
-}
-
-/// The item with the largest sum of weights, this sum, and that of all items. Of equally heavy ones, the last in their order.
-pub(crate) fn heaviest<T: Ord>(items: impl Iterator<Item = (T, u64)>) -> Option<(T, u64, u64)> {
-    let mut weights = BTreeMap::<T, u64>::new();
-    let mut total = 0;
-    for (item, weight) in items {
-        sum::add(weights.entry(item).or_default(), weight);
-        sum::add(&mut total, weight);
-    }
-    let (item, weight) = weights.into_iter().max_by_key(|(_, weight)| *weight)?;
-    Some((item, weight, total))
 }

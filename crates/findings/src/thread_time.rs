@@ -9,7 +9,8 @@ use crate::{
     frames::{application_frames, application_methods, function, own_frames},
     pattern::matches_any,
     rules::CONDITION_WAITS,
-    thread_group::{ThreadGroup, percent},
+    thread_group::ThreadGroup,
+    weights::percent,
 };
 
 /// The least share of its samples in which a thread is in a method in which it stays. A stack can be cut now and then.

@@ -11,7 +11,8 @@ use crate::{
     facts,
     found::Found,
     text::Problem,
-    thread_group::{ThreadGroup, percent},
+    thread_group::ThreadGroup,
+    weights::percent,
 };
 
 /// The fewest threads before a slow service. One or two slow calls are no pattern.

@@ -69,6 +69,7 @@ pub mod native;
 mod perf_map;
 mod reasons;
 mod resymbolize;
+mod runtime_detection;
 mod runtime_functions;
 mod runtime_helpers;
 mod runtime_memory;

@@ -16,8 +16,8 @@ use crate::{
     debug_file::DebugFiles,
     native::NativeModule,
     reasons,
+    runtime_detection::{has_jit_compiler, is_jit_compiler},
     symbol::{SymbolHint, Symbolized},
-    symbol_sources::{has_jit_compiler, is_jit_compiler},
 };
 
 /// The code and symbols of an opened file.

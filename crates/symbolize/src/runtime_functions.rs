@@ -8,7 +8,7 @@ use profiler_dotnet_symbols::call_tables::{NamedFunction, RuntimeFile, read_call
 use profiler_elf_symbols::{Elf, FunctionRanges};
 use profiler_profile::SymbolSource;
 
-use crate::{symbol::Symbolized, symbol_sources::has_jit_compiler};
+use crate::{runtime_detection::has_jit_compiler, symbol::Symbolized};
 
 /// The work of reading the tables of one runtime. Those of real runtimes take a tenth.
 const WORK_LIMIT: u64 = 16 << 20;

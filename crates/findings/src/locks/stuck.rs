@@ -5,15 +5,19 @@ use std::collections::BTreeSet;
 
 use profiler_profile::{Certainty, FindingFacts, Proof, Sample, Sampling, sum};
 
-use super::owner::{Owners, Relation};
+use super::{
+    owner::{Owners, Relation},
+    stuck_threads::{LockWait, StuckThreads, shortest_ns},
+};
 use crate::{
     WaitCause,
     facts::since,
     found::Found,
     frames::application_method,
     text::Problem,
-    thread_group::{ThreadGroup, heaviest},
+    thread_group::ThreadGroup,
     thread_time::{Activity, Period},
+    weights::heaviest,
 };
 
 /// The least time of a wait until the end. Locks of programs that proceed are held for milliseconds.
@@ -24,21 +28,6 @@ const MIN_THREADS: usize = 2;
 
 /// How long before the end the last samples of a thread can be.
 const END_NS: u64 = 1_000_000_000;
-
-/// A thread that waits for a lock until the end.
-pub(crate) struct LockWait<'a> {
-    pub(crate) tid: u32,
-    /// The method of the application that takes the lock.
-    pub(crate) method: Option<&'a str>,
-    pub(crate) value: u64,
-    pub(crate) waited_ns: u64,
-}
-
-/// The threads of a process that wait for locks that are not released.
-pub(crate) struct StuckThreads<'a> {
-    pub(crate) threads: Vec<LockWait<'a>>,
-    pub(crate) owners: Owners<'a>,
-}
 
 impl<'a> StuckThreads<'a> {
     /// The threads that are stuck at the end of the measurement.
@@ -67,21 +56,6 @@ impl<'a> StuckThreads<'a> {
             Period { begin_ns: end_ns(samples).saturating_sub(shortest_ns(&waits)), end_ns: end_ns(samples) };
         let owners = Owners::of(samples, &threads, &methods(&waits), &period, &waiting);
         Some(Self { threads: waits, owners })
-    }
-
-    /// Whether threads wait in this method.
-    pub(crate) fn has_method(&self, method: Option<&str>) -> bool {
-        self.threads.iter().any(|wait| wait.method == method)
-    }
-
-    /// Whether no thread that could own the locks proceeds.
-    pub(crate) fn is_deadlock(&self) -> bool {
-        self.owners.is_empty()
-    }
-
-    /// The time for which all of the threads have waited.
-    pub(crate) fn shortest_ns(&self) -> u64 {
-        shortest_ns(&self.threads)
     }
 
     /// The finding of a deadlock, or of a lock that its owner holds.
@@ -136,10 +110,6 @@ impl<'a> LockWait<'a> {
         let lasts = first.time_ns.saturating_add(waited_ns) >= end_ns(samples).saturating_sub(END_NS);
         lasts.then_some(Self { tid, method: method_of(samples, first), value, waited_ns })
     }
-}
-
-fn shortest_ns(waits: &[LockWait<'_>]) -> u64 {
-    waits.iter().map(|wait| wait.waited_ns).min().unwrap_or_default()
 }
 
 fn methods<'a>(waits: &[LockWait<'a>]) -> BTreeSet<&'a str> {

@@ -8,7 +8,7 @@ use crate::{
     WaitCause, Waits,
     frames::application_method,
     marks::{Marks, StackSet},
-    thread_group::{heaviest, percent},
+    weights::{heaviest, percent},
 };
 
 /// The least share of the time below one method that names it.

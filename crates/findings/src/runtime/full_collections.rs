@@ -10,7 +10,7 @@ use crate::{
     facts,
     found::Found,
     frames::short,
-    thread_group::{heaviest, percent},
+    weights::{heaviest, percent},
 };
 
 /// The generation that holds the objects that survive, and the large ones.

@@ -12,7 +12,7 @@ use super::{
 use crate::facts;
 use crate::found::Found;
 use crate::frames::short;
-use crate::thread_group::percent;
+use crate::weights::percent;
 
 /// The least share of the time. Tuned collectors stay below a twentieth.
 const MIN_PERCENT: f64 = 10.0;

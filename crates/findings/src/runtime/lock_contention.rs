@@ -6,8 +6,8 @@ use profiler_profile::{FindingFacts, FindingKind, RuntimeEvent, RuntimeEventKind
 
 use super::process_events::{ProcessEvents, most_frequent};
 use crate::found::Found;
-use crate::locks::ManagedOwner;
-use crate::thread_group::percent;
+use crate::locks::managed::ManagedOwner;
+use crate::weights::percent;
 
 /// The least number of threads that wait for the lock at a time, on average. Below, there are times at which no thread waits.
 const MIN_QUEUE: f64 = 1.0;

@@ -3,7 +3,7 @@
 mod blocked_workers;
 mod collection_reasons;
 mod estimates;
-mod event_causes;
+pub(crate) mod event_causes;
 mod exceptions;
 mod full_collections;
 mod gc_pauses;
@@ -11,8 +11,8 @@ mod lock_contention;
 mod pool_growth;
 mod process_events;
 
+pub(crate) use self::blocked_workers::WaitSamples;
 use self::process_events::ProcessEvents;
-pub(crate) use self::{blocked_workers::WaitSamples, event_causes::EventCauses};
 use crate::found::Found;
 
 /// The findings of the runtime events of all processes.

@@ -11,7 +11,7 @@ use crate::{
     facts::since,
     found::Found,
     frames::{application_method, location_in},
-    thread_group::{heaviest, percent},
+    weights::{heaviest, percent},
 };
 
 /// The least share of the stacks of events below one method that names it.

@@ -7,7 +7,11 @@ use profiler_profile::{FindingFacts, sum};
 use super::partner_after;
 use crate::{
     WaitCause,
-    locks::{LockWait, ManagedOwner, Owner, Owners, Relation, StuckThreads},
+    locks::{
+        managed::ManagedOwner,
+        owner::{Owner, Owners, Relation},
+        stuck_threads::{LockWait, StuckThreads},
+    },
     thread_time::Activity,
 };
 

@@ -7,13 +7,16 @@ mod pool;
 mod queues;
 mod waits;
 
-use profiler_profile::{FindingFacts, FindingKind};
+use profiler_profile::{Finding, FindingFacts, FindingKind, ProcessId};
 
 pub(crate) use self::{
     cpu::{CpuCause, CpuProblem},
     queues::Queue,
+    waits::Slowest,
 };
-use crate::{barrier::Slowest, locks::StuckThreads, thread_time::Activity};
+use crate::{
+    found::Found, locks::stuck_threads::StuckThreads, thread_group::ThreadGroup, thread_time::Activity,
+};
 
 /// What is wrong, with what its text has beyond the facts.
 pub(crate) enum Problem<'a> {
@@ -59,6 +62,18 @@ pub(crate) enum Problem<'a> {
     /// An event loop computes all the time; the name of its thread.
     BusyThread(&'a str),
     Cpu(CpuProblem<'a>),
+}
+
+impl<'a> ThreadGroup<'a> {
+    /// A finding on the processes of its facts.
+    pub(crate) fn finding(&self, problem: &Problem<'_>, facts: FindingFacts, value: u64) -> Found<'a> {
+        let (evidence, remedy) = problem.text(&facts);
+        let has_it = |process: &ProcessId| facts.processes.contains(&self.profile.process(*process).pid);
+        let processes = self.processes.iter().copied().filter(has_it).collect();
+        let finding =
+            Finding { kind: problem.kind(), evidence, remedy, event: Some(self.event), value, facts };
+        Found { finding, process: self.process, processes, method: None, owner: None }
+    }
 }
 
 impl Problem<'_> {

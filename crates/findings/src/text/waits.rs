@@ -3,7 +3,19 @@
 use profiler_profile::{FindingFacts, Partner};
 
 use super::{at_a_time, method_after, partner_after, share, threads};
-use crate::barrier::Slowest;
+use crate::thread_time::Activity;
+
+/// The slow thread of a barrier.
+pub(crate) struct Slowest<'a> {
+    pub(crate) tid: u32,
+    pub(crate) comm: &'a str,
+    /// The method in which it stays.
+    pub(crate) method: &'a str,
+    pub(crate) activity: Activity,
+    pub(crate) percent: f64,
+    /// Whether it was seen at the barrier.
+    pub(crate) arrives: bool,
+}
 
 pub(super) fn gc_suspension(facts: &FindingFacts, is_requested: bool) -> (String, String) {
     let evidence = format!(

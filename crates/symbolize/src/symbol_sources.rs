@@ -1,7 +1,5 @@
 //! Detects the runtime of a process and the available symbol sources of its code, without a sample.
 
-mod runtime_detection;
-
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,9 +9,8 @@ use std::{
 use profiler_dotnet_diagnostics::{RuntimeProcess, probe};
 use profiler_profile::{EventSessionCause, LanguageRuntime, Reason, SymbolSource};
 
-pub use self::runtime_detection::RuntimeKind;
-pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
-use crate::native::NativeModule;
+pub use crate::runtime_detection::RuntimeKind;
+use crate::{native::NativeModule, runtime_detection};
 
 /// Time limit of a request to a runtime's diagnostics socket.
 const CONNECT_TIME_LIMIT: Duration = Duration::from_millis(500);
