@@ -19,10 +19,10 @@ const MAX_OVERTIME: Duration = Duration::from_millis(500);
 
 /// A deadline of the operations of one thread, which any thread can set.
 #[derive(Clone, Debug, Default)]
-pub struct Deadline(Arc<Mutex<State>>);
+pub struct Deadline(Arc<Mutex<DeadlineState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DeadlineState {
     deadline: Option<Instant>,
     /// What blocked operations have taken after the deadline.
     overtime: Duration,
@@ -50,7 +50,7 @@ impl Deadline {
     }
 
     fn replace(&self, deadline: Option<Instant>) {
-        *self.lock() = State { deadline, overtime: Duration::ZERO };
+        *self.lock() = DeadlineState { deadline, overtime: Duration::ZERO };
     }
 
     /// The time that the next operation may take.
@@ -68,7 +68,7 @@ impl Deadline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DeadlineState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -40,7 +40,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A set of workers. Those of the process are [`WORKERS`].
 pub(crate) struct Workers {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<WorkersState>>,
     idle_time: Duration,
 }
 
@@ -52,7 +52,7 @@ struct Worker {
     tid: Arc<AtomicI32>,
 }
 
-struct State {
+struct WorkersState {
     /// Workers without an operation; the last one has waited for the shortest time.
     idle: Vec<Worker>,
     /// The objects of operations that did not end in time.
@@ -70,7 +70,7 @@ impl Workers {
     /// Workers that end after `idle_time` without an operation.
     fn new(idle_time: Duration) -> Self {
         let budget = WaitBudget::new(Instant::now());
-        let state = State { idle: Vec::new(), blocked: HashSet::new(), budget };
+        let state = WorkersState { idle: Vec::new(), blocked: HashSet::new(), budget };
         Self { state: Arc::new(Mutex::new(state)), idle_time }
     }
 
@@ -145,12 +145,12 @@ impl Workers {
         Ok(worker)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorkersState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl WorkersState {
     fn is_blocked(&self, object: Object) -> bool {
         let of_owner = || self.blocked.iter().filter(|blocked| blocked.owner == object.owner).count();
         self.blocked.len() >= MAX_BLOCKED
@@ -160,7 +160,7 @@ impl State {
 }
 
 impl Worker {
-    fn work(self, first: Job, jobs: &Receiver<Job>, state: &Mutex<State>, idle_time: Duration) {
+    fn work(self, first: Job, jobs: &Receiver<Job>, state: &Mutex<WorkersState>, idle_time: Duration) {
         IS_WORKER.set(true);
         self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
         let mut next = Some(first);
@@ -172,7 +172,7 @@ impl Worker {
     }
 
     /// Removes this worker from the idle ones. Where it is not among them any more, a job follows.
-    fn last_job(&self, jobs: &Receiver<Job>, state: &Mutex<State>) -> Option<Job> {
+    fn last_job(&self, jobs: &Receiver<Job>, state: &Mutex<WorkersState>) -> Option<Job> {
         let mut state = lock(state);
         let own = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.tid, &self.tid));
         let removed = own.map(|own| state.idle.remove(own));
@@ -189,7 +189,7 @@ impl Worker {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<WorkersState>) -> MutexGuard<'_, WorkersState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

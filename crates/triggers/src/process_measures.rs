@@ -66,7 +66,7 @@ impl ProcessMeasures {
         let process = Self { proc, pid, start_ticks: stat.start_ticks, pidfd, cpu, run_queue, cgroups };
         // The pidfd is that of the process if it runs before and after.
         match process.state() {
-            State::Running(_) => Ok(process),
+            ProcessState::Running(_) => Ok(process),
             _ => Err(io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))),
         }
     }
@@ -81,7 +81,7 @@ impl ProcessMeasures {
         let wanted = measures.iter().filter(|measure| measure.source() == MeasureSource::Kernel);
         let mut state = self.state();
         let mut read = Vec::new();
-        if let State::Running(stat) = &state {
+        if let ProcessState::Running(stat) = &state {
             read = self.running_values(wanted.clone(), now_ns, stat);
             // What was read is that of another process if this one has ended in the meantime.
             state = self.state();
@@ -92,9 +92,11 @@ impl ProcessMeasures {
             _ => None,
         };
         match state {
-            State::Running(_) => read.into_iter().for_each(|(measure, value)| values.set(measure, value)),
-            State::Ended => wanted.for_each(|measure| values.set(measure.clone(), ended(measure))),
-            State::Unknown => wanted.for_each(|measure| values.set(measure.clone(), None)),
+            ProcessState::Running(_) => {
+                read.into_iter().for_each(|(measure, value)| values.set(measure, value));
+            }
+            ProcessState::Ended => wanted.for_each(|measure| values.set(measure.clone(), ended(measure))),
+            ProcessState::Unknown => wanted.for_each(|measure| values.set(measure.clone(), None)),
         }
     }
 
@@ -134,12 +136,12 @@ impl ProcessMeasures {
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ProcessState {
         match read_stat(&self.proc, self.pid) {
-            Ok(stat) if stat.start_ticks != self.start_ticks || stat.has_ended() => State::Ended,
-            Ok(stat) => State::Running(stat),
-            Err(error) if is_of_ended_process(&error) => State::Ended,
-            Err(_) => State::Unknown,
+            Ok(stat) if stat.start_ticks != self.start_ticks || stat.has_ended() => ProcessState::Ended,
+            Ok(stat) => ProcessState::Running(stat),
+            Err(error) if is_of_ended_process(&error) => ProcessState::Ended,
+            Err(_) => ProcessState::Unknown,
         }
     }
 
@@ -153,7 +155,7 @@ impl ProcessMeasures {
 }
 
 /// Whether a process runs.
-enum State {
+enum ProcessState {
     Running(Stat),
     /// It has ended; another process may have its PID.
     Ended,

@@ -24,7 +24,7 @@ impl Counts {
         if self.0.len() <= event {
             self.0.resize(event + 1, 0);
         }
-        // The numbers of a capture are any.
+        // A forged capture can have any number.
         self.0[event] = self.0[event].saturating_add(added);
     }
 

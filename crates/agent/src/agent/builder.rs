@@ -19,7 +19,7 @@ use super::{
     memory_watch::MemoryWatch,
     resources::{Resources, Selection},
     sender::Sender,
-    state::State,
+    state::AgentState,
     status::status,
     window_plan::WindowPlan,
 };
@@ -157,7 +157,7 @@ impl AgentBuilder {
         let has_spool = self.delivery.as_ref().is_some_and(|options| options.spool.is_some());
         let sender = self.delivery.map(|options| Sender::start(options, is_confined)).transpose()?;
         let delivery = sender.as_ref().map(Sender::delivery);
-        let state = Arc::new(State::new(self.window, delivery, has_spool));
+        let state = Arc::new(AgentState::new(self.window, delivery, has_spool));
         let server = self.listen.map(|address| serve(address, &state, is_confined)).transpose()?;
         let builder = self.session.sandbox(is_confined).sandbox_network(true);
         let session = builder.build().map_err(AgentError::Settings)?.start()?;
@@ -198,7 +198,7 @@ impl AgentBuilder {
     }
 }
 
-fn serve(address: SocketAddr, state: &Arc<State>, is_confined: bool) -> Result<Server, AgentError> {
+fn serve(address: SocketAddr, state: &Arc<AgentState>, is_confined: bool) -> Result<Server, AgentError> {
     let state = Arc::clone(state);
     let start = || Server::start(address, move || status(&state));
     let server = if is_confined { sandbox::start_confined(&[], start)? } else { start() };

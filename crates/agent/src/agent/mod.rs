@@ -36,7 +36,7 @@ use self::{
     memory_watch::{MEASURE_INTERVAL, MemoryWatch},
     resources::Resources,
     sender::Sender,
-    state::State,
+    state::AgentState,
     window_plan::WindowPlan,
 };
 use crate::{Window, metrics::Server, selection::sample_count};
@@ -76,7 +76,7 @@ struct Windows {
     resources: Resources,
     write_window: Option<WriteWindow>,
     sender: Option<Sender>,
-    state: Arc<State>,
+    state: Arc<AgentState>,
 }
 
 impl Agent {

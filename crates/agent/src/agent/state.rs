@@ -44,7 +44,7 @@ pub(super) struct Counts {
 }
 
 /// The state of the agent.
-pub(super) struct State {
+pub(super) struct AgentState {
     window: Duration,
     delivery: Option<Arc<Delivery>>,
     has_spool: bool,
@@ -60,7 +60,7 @@ struct Changing {
     last_end: Instant,
 }
 
-impl State {
+impl AgentState {
     /// The state at the start of an agent with windows of this length.
     pub(super) fn new(window: Duration, delivery: Option<Arc<Delivery>>, has_spool: bool) -> Self {
         let changing = Changing { counts: Counts::default(), is_sampling: false, last_end: Instant::now() };
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_ready_when_it_samples_and_writes() {
-        let state = State::new(Duration::from_secs(60), None, false);
+        let state = AgentState::new(Duration::from_secs(60), None, false);
         assert!(state.readiness().unwrap_err().contains("has not started"));
         state.begin_sampling();
         assert_eq!((state.health(), state.readiness()), (Ok(()), Ok(())));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_agent_without_windows_is_not_healthy() {
-        let state = State::new(Duration::ZERO, None, false);
+        let state = AgentState::new(Duration::ZERO, None, false);
         while state.lock().last_end.elapsed().is_zero() {
             std::thread::yield_now();
         }

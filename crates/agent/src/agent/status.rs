@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{
     memory_use::resident_bytes,
-    state::{Counts, State},
+    state::{AgentState, Counts},
 };
 use crate::{
     delivery::DeliveryLedger,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The status for the server of the metrics.
-pub(super) fn status(state: &State) -> Status {
+pub(super) fn status(state: &AgentState) -> Status {
     let mut metrics = of_process();
     metrics.extend(of_counts(&state.counts()));
     if let Some(delivery) = state.delivery() {

@@ -43,7 +43,7 @@ pub(super) enum Settlement {
 /// Messages in memory up to a number of bytes, and the ledger.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Wakes the worker when a message was pushed.
     pushed: Notify,
     /// Ends the worker.
@@ -54,7 +54,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Pending>,
     ledger: DeliveryLedger,
     health: Health,
@@ -213,7 +213,7 @@ impl Queue {
 
     /// Blocks until no message is in memory, the worker has ended, or the time limit. Whether no message is in memory.
     pub(super) fn wait_until_empty(&self, limit: Duration) -> bool {
-        let is_empty = |state: &State| state.ledger.queue_bytes == 0 && state.ledger.queued == 0;
+        let is_empty = |state: &QueueState| state.ledger.queue_bytes == 0 && state.ledger.queued == 0;
         self.wait(limit, |state| is_empty(state) || state.has_ended);
         is_empty(&self.lock())
     }
@@ -223,7 +223,7 @@ impl Queue {
         self.wait(limit, |state| state.has_ended);
     }
 
-    fn wait(&self, limit: Duration, is_done: impl Fn(&State) -> bool) {
+    fn wait(&self, limit: Duration, is_done: impl Fn(&QueueState) -> bool) {
         let deadline = Instant::now().checked_add(limit);
         let mut state = self.lock();
         while !is_done(&state) {
@@ -236,13 +236,13 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Each change of the state is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     fn add(&mut self, message: Message, limit_bytes: u64) {
         // Without the unused capacity, which would not be counted.
         let body = Bytes::from(message.body.into_boxed_slice());

@@ -37,7 +37,7 @@ pub struct Metric {
 pub enum MetricKind {
     /// They increase until the process ends.
     Counter,
-    /// They are those of the moment.
+    /// They rise and fall.
     Gauge,
 }
 

@@ -32,7 +32,7 @@ use self::{
     events::Event,
     history::{History, Span},
     save::save,
-    state::{Action, State},
+    state::{Action, LiveState},
     terminal::Screen,
 };
 use super::{
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
     let builder = builder.silent_command(true).sandbox(!common.no_sandbox);
     let session = wrong_arguments::build(builder)?.start()?;
     let shape = arguments.view.shape.clone();
-    let mut state = State::new(
+    let mut state = LiveState::new(
         History::new(arguments.window),
         arguments.stacks.options(),
         Box::new(move |profile| {
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
 }
 
 /// Shows the session until the user quits, then stops it and terminates its command.
-fn run_session(session: Session, limit: Option<Duration>, state: &mut State) -> Result<()> {
+fn run_session(session: Session, limit: Option<Duration>, state: &mut LiveState) -> Result<()> {
     let command = session.command_pid();
     let screen = Screen::open()?;
     let (events, sampling) = events::start(session, limit)?;
@@ -98,7 +98,7 @@ fn run_session(session: Session, limit: Option<Duration>, state: &mut State) -> 
 }
 
 /// Handles events and redraws until the user quits. The terminal is restored at the end.
-fn handle_events(mut screen: Screen, state: &mut State, events: &Receiver<Event>) -> Result<()> {
+fn handle_events(mut screen: Screen, state: &mut LiveState, events: &Receiver<Event>) -> Result<()> {
     screen.draw(state)?;
     while let Ok(first) = events.recv() {
         // Keys that are held down repeat faster than the screen is redrawn.

@@ -40,7 +40,7 @@ pub(super) enum Pane {
 pub(super) type ShapeProfile = Box<dyn Fn(Profile) -> Profile>;
 
 /// The state of the live view.
-pub(super) struct State {
+pub(super) struct LiveState {
     pub(super) history: History,
     shape: ShapeProfile,
     pub(super) options: OutputOptions,
@@ -69,7 +69,7 @@ pub(super) struct State {
     pub(super) terminal: Rect,
 }
 
-impl State {
+impl LiveState {
     pub(super) fn new(history: History, options: OutputOptions, shape: ShapeProfile) -> Self {
         let shown = Profile::default();
         Self {
@@ -160,7 +160,7 @@ impl State {
                 self.list.order = if self.list.order == Order::Own { Order::Total } else { Order::Own };
             }
             Command::Event => self.show_next_event(),
-            Command::State => self.show_next_state(),
+            Command::LiveState => self.show_next_state(),
             Command::Escape => {
                 if self.search.take().is_none() {
                     self.graph.reset();

@@ -20,7 +20,7 @@ use ratatui::{
     },
 };
 
-use super::{draw::draw, palette::Palette, state::State};
+use super::{draw::draw, palette::Palette, state::LiveState};
 
 /// Whether the terminal is in raw mode with the alternate screen.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
@@ -62,7 +62,7 @@ impl Screen {
     }
 
     /// Draws the state in the current size of the terminal.
-    pub(super) fn draw(&mut self, state: &mut State) -> Result<()> {
+    pub(super) fn draw(&mut self, state: &mut LiveState) -> Result<()> {
         let palette = self.palette;
         let drawn = self.terminal.draw(|frame| {
             state.resize(frame.area().width, frame.area().height);

@@ -19,37 +19,41 @@ use super::{
     draw::draw,
     history::{History, Span},
     palette::Palette,
-    state::{Action, Pane, State},
+    state::{Action, LiveState, Pane},
 };
 
 const STACKS: [(&str, u64); 3] =
     [("app;main;work", 60), ("app;main;work;read", 20), ("app;main;Lib!A.Idle(int)", 20)];
 
-fn state() -> State {
-    State::new(History::new(Duration::from_secs(30)), OutputOptions::default(), Box::new(|profile| profile))
+fn state() -> LiveState {
+    LiveState::new(
+        History::new(Duration::from_secs(30)),
+        OutputOptions::default(),
+        Box::new(|profile| profile),
+    )
 }
 
 /// A state with one profile.
-fn state_with(profile: Profile) -> State {
+fn state_with(profile: Profile) -> LiveState {
     let mut state = state();
     state.resize(80, 24);
     state.add_profile(profile);
     state
 }
 
-fn state_with_stacks() -> State {
+fn state_with_stacks() -> LiveState {
     state_with(folded(&STACKS))
 }
 
-fn press(state: &mut State, code: KeyCode) -> Option<Action> {
+fn press(state: &mut LiveState, code: KeyCode) -> Option<Action> {
     state.handle_key(code.into())
 }
 
-fn type_text(state: &mut State, text: &str) {
+fn type_text(state: &mut LiveState, text: &str) {
     text.chars().for_each(|c| assert_eq!(press(state, KeyCode::Char(c)), None));
 }
 
-fn frame_of(state: &mut State, palette: Palette, columns: u16, rows: u16) -> Buffer {
+fn frame_of(state: &mut LiveState, palette: Palette, columns: u16, rows: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     let drawn = terminal.draw(|frame| {
         state.resize(columns, rows);
@@ -59,13 +63,13 @@ fn frame_of(state: &mut State, palette: Palette, columns: u16, rows: u16) -> Buf
 }
 
 /// The lines of a frame of 80 columns and 24 rows.
-fn lines(state: &mut State) -> Vec<String> {
+fn lines(state: &mut LiveState) -> Vec<String> {
     let buffer = frame_of(state, Palette::Plain, 80, 24);
     let row = |row| (0..80).map(move |column| (column, row));
     (0..24).map(|y| row(y).map(|at| buffer[at].symbol()).collect::<String>().trim_end().to_owned()).collect()
 }
 
-fn text(state: &mut State) -> String {
+fn text(state: &mut LiveState) -> String {
     lines(state).join("\n")
 }
 

@@ -6,7 +6,7 @@ use crate::live::{
     box_layout::{BoxLayout, FlameBox},
     palette::{Emphasis, Palette, SHADES},
     short_name::fitting,
-    state::{Pane, State},
+    state::{LiveState, Pane},
     tree::NodeId,
 };
 
@@ -16,7 +16,7 @@ const EDGE: &str = "|";
 /// Narrower boxes have no text.
 const MIN_TEXT_COLUMNS: usize = 3;
 
-pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(state: &LiveState, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let selected = state.graph.selected(&state.tree);
     let boxes = BoxLayout::new(&state.tree, state.graph.zoomed(&state.tree), area.width);
     let selected_row = boxes.find(selected).map_or(0, |(row, _)| row);
@@ -49,7 +49,7 @@ fn shade(label: &str, neighbour: Option<(u16, usize)>, flame_box: &FlameBox) -> 
     }
 }
 
-fn emphasis(state: &State, node: NodeId, selected: NodeId) -> Emphasis {
+fn emphasis(state: &LiveState, node: NodeId, selected: NodeId) -> Emphasis {
     if node == selected && state.pane == Pane::Graph {
         return Emphasis::Selected;
     }
@@ -60,7 +60,7 @@ fn emphasis(state: &State, node: NodeId, selected: NodeId) -> Emphasis {
 }
 
 fn draw_box(
-    state: &State,
+    state: &LiveState,
     palette: Palette,
     flame_box: FlameBox,
     (left, row): (u16, u16),

@@ -10,7 +10,7 @@ use super::{fitted_name, percent, write};
 use crate::live::{
     hot_list::Order,
     palette::{Emphasis, Palette},
-    state::{Pane, State},
+    state::{LiveState, Pane},
 };
 
 /// The column of function names, after both shares and the kind.
@@ -22,7 +22,7 @@ const KIND_COLUMN: u16 = 20;
 /// The width of the longest kind.
 const KIND_COLUMNS: u16 = 13;
 
-pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(state: &LiveState, palette: Palette, area: Rect, buffer: &mut Buffer) {
     if area.height == 0 {
         return;
     }
@@ -43,7 +43,7 @@ pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buf
 }
 
 fn draw_function(
-    state: &State,
+    state: &LiveState,
     palette: Palette,
     number: usize,
     is_selected: bool,

@@ -13,11 +13,11 @@ use super::{
     function::Function,
     palette::Palette,
     short_name::{fitting, truncate},
-    state::State,
+    state::LiveState,
 };
 
 /// Draws all areas. Returns the position of the cursor while a prompt is open.
-pub(super) fn draw(state: &State, palette: Palette, buffer: &mut Buffer) -> Option<(u16, u16)> {
+pub(super) fn draw(state: &LiveState, palette: Palette, buffer: &mut Buffer) -> Option<(u16, u16)> {
     let Some(areas) = state.areas() else {
         draw_too_small(state.terminal, buffer);
         return None;

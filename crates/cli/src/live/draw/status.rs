@@ -16,7 +16,7 @@ use crate::live::{
     palette::Palette,
     prompt::{Prompt, Purpose},
     short_name::truncate,
-    state::{Pane, State},
+    state::{LiveState, Pane},
     tree::{Count, ROOT},
 };
 
@@ -26,7 +26,7 @@ const NS_PER_S: f64 = 1e9;
 const SEARCH_COLUMNS: usize = 30;
 
 /// Draws the target and the state of sampling, in two lines.
-pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(state: &LiveState, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let [first, second] = [area.y, area.y + 1];
     let marks = marks(state);
     let mut right = area.right();
@@ -47,7 +47,7 @@ pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buf
 }
 
 /// Notices that change how the graph is to be read: search, pause, end of sampling.
-fn marks(state: &State) -> Vec<String> {
+fn marks(state: &LiveState) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(search) = &state.search {
         let share = percent(search.samples, state.tree.samples());
@@ -60,7 +60,7 @@ fn marks(state: &State) -> Vec<String> {
     marks
 }
 
-fn sampling_line(state: &State) -> String {
+fn sampling_line(state: &LiveState) -> String {
     let (header, ledger) = (state.shown.header(), state.shown.first_ledger());
     let seconds = header.duration_ns as f64 / NS_PER_S;
     let time = match state.span {
@@ -79,13 +79,13 @@ fn sampling_line(state: &State) -> String {
 }
 
 /// The share of each state: `93 % blocked`.
-fn states(state: &State) -> impl Iterator<Item = String> {
+fn states(state: &LiveState) -> impl Iterator<Item = String> {
     let all = sum::of(state.state_values.values().copied());
     let share = move |(state, value): (&ThreadState, &u64)| format!("{:.0} % {state}", percent(*value, all));
     state.state_values.iter().map(share)
 }
 
-fn own_cost(state: &State) -> String {
+fn own_cost(state: &LiveState) -> String {
     const BYTES_PER_MB: f64 = 1e6;
     let memory = state.shown.ledger().cost.peak_memory_bytes as f64 / BYTES_PER_MB;
     match state.history.own_cpu_percent() {
@@ -95,7 +95,7 @@ fn own_cost(state: &State) -> String {
 }
 
 /// Draws the selected function in one line, or the error of the prompt below.
-pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw_details(state: &LiveState, palette: Palette, area: Rect, buffer: &mut Buffer) {
     if let (Some(_), Some(message)) = (&state.prompt, &state.message) {
         write(buffer, area.x, area.y, area.width, message, palette.notice());
         return;
@@ -121,13 +121,13 @@ pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: 
 /// The selected function, its samples, and whether the graph is zoomed to it.
 type Selected<'a> = (Option<&'a Function>, Count, bool);
 
-fn in_graph(state: &State) -> Selected<'_> {
+fn in_graph(state: &LiveState) -> Selected<'_> {
     let selected = state.graph.selected(&state.tree);
     let is_zoomed = selected != ROOT && selected == state.graph.zoomed(&state.tree);
     (Some(state.tree.function(selected)), state.tree.node(selected).count, is_zoomed)
 }
 
-fn in_list(state: &State) -> Selected<'_> {
+fn in_list(state: &LiveState) -> Selected<'_> {
     let functions = state.list.functions(&state.tree);
     let row = state.list.selected_row(&state.tree, &functions);
     match functions.get(row) {
@@ -138,7 +138,7 @@ fn in_list(state: &State) -> Selected<'_> {
 
 /// Draws the prompt, else the message, else the keys. Returns the position of the cursor in the prompt.
 pub(super) fn draw_bottom(
-    state: &State,
+    state: &LiveState,
     palette: Palette,
     area: Rect,
     buffer: &mut Buffer,
