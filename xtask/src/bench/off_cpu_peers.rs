@@ -30,6 +30,9 @@ exits. offcputime of bcc needs kprobes.";
 /// The most by which the sum may be wrong, percent.
 const ERROR_PERCENT_MAX: f64 = 1.0;
 
+/// The most CPU time for 150,000 waits, seconds. Two thirds of it are for the kernel's verifier.
+const CPU_S_MAX: f64 = 0.6;
+
 /// The time after the start of the workload after which its threads start. Until then, the tool attaches to it.
 const ATTACH_S: u64 = 3;
 
@@ -70,6 +73,7 @@ pub(super) fn measure(setting: &Setting, report: &mut Report) -> Result<()> {
         let [cpu_s, bpf_ms_a_second, error_percent] = row.medians();
         report.row_of(&row.title, &[number(cpu_s), number(bpf_ms_a_second), format!("{error_percent:+.2}")]);
         if row.title.starts_with("**profiler**") {
+            report.at_most(&format!("waiting: CPU s of {}", row.title), cpu_s, CPU_S_MAX);
             report.at_most(
                 &format!("waiting: error of {}, %", row.title),
                 error_percent.abs(),

@@ -162,21 +162,25 @@ fn busybox(_: &Path) -> Result<Target> {
     Target::from_command(Command::new("busybox").args(["sh", "-c", LOOP]))
 }
 
-/// Prometheus' unit test of rules that are evaluated a million times, in memory.
+/// The time until a program is executed, on a busy machine.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Prometheus' unit test of a rule that is evaluated a million times, in memory.
 fn promtool(folder: &Path) -> Result<Target> {
-    /// One takes some 10 s.
-    const RULES: usize = 50;
+    const RULES: &str =
+        "groups: [{name: g, interval: 1s, rules: [{record: total, expr: 'sum(rate(requests[5m]))'}]}]";
     const TEST: &str = "rule_files: [rules.yml]\nevaluation_interval: 1s\ntests:\n  - interval: 1s\n    \
                         input_series: [{series: 'requests{instance=\"1\"}', values: '0+1x1000000'}]\n    \
-                        promql_expr_test: [{expr: total0, eval_time: 11d, exp_samples: []}]\n";
-    let rules =
-        (0..RULES).map(|number| format!("{{record: total{number}, expr: 'sum(rate(requests[5m]))'}}"));
-    let rules = rules.collect::<Vec<_>>().join(", ");
-    fs::write(folder.join("rules.yml"), format!("groups: [{{name: g, interval: 1s, rules: [{rules}]}}]"))?;
+                        promql_expr_test: [{expr: total, eval_time: 11d, exp_samples: []}]\n";
+    fs::write(folder.join("rules.yml"), RULES)?;
     fs::write(folder.join("test.yml"), TEST)?;
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready; exec promtool test rules test.yml >&2"]);
-    Target::from_command(shell.current_dir(folder))
+    let target = Target::from_command(shell.current_dir(folder))?;
+    wait_for(EXEC_TIMEOUT, "promtool is not executed", || {
+        Ok(target.entry().ok().filter(|entry| entry.file_name == "promtool").map(drop))
+    })?;
+    Ok(target)
 }
 
 fn java(_: &Path) -> Result<Target> {
@@ -194,7 +198,6 @@ fn deep(_: &Path) -> Result<Target> {
 fn rustc(folder: &Path) -> Result<Target> {
     const FUNCTIONS: usize = 4_000;
     const LIBRARY: &str = "librustc_driver";
-    const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
     let path = folder.join("many.rs");
     fs::write(&path, many_functions(FUNCTIONS))?;
     // `rustc` may be a launcher that executes the one of the project's toolchain.
@@ -203,7 +206,7 @@ fn rustc(folder: &Path) -> Result<Target> {
     command.args(["lib", "-O", "--emit", "obj", "-o"]).arg(folder.join("many.o")).arg(path);
     let target = Target::from_command(command.current_dir(project::root()))?;
     let maps = format!("/proc/{}/maps", target.pid());
-    wait_for(LOAD_TIMEOUT, "rustc does not load its library", || {
+    wait_for(EXEC_TIMEOUT, "rustc does not load its library", || {
         Ok(fs::read_to_string(&maps)?.contains(LIBRARY).then_some(()))
     })?;
     Ok(target)

@@ -92,17 +92,17 @@ impl Target {
         self.pid
     }
 
-    /// The entry point of its program.
+    /// The entry point of its program. While it executes another one, it has none for a moment.
     pub(crate) fn entry(&self) -> Result<Entry> {
         const AT_ENTRY: u64 = 9;
         let folder = PathBuf::from(format!("/proc/{}", self.pid()));
+        let program = fs::read_link(folder.join("exe"))?;
         let words: Vec<u64> = fs::read(folder.join("auxv"))?
             .chunks_exact(size_of::<u64>())
             .filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)))
             .collect();
         let mut vector = words.chunks_exact(2);
         let runtime_address = vector.find(|pair| pair[0] == AT_ENTRY).context("a process has an entry")?[1];
-        let program = fs::read_link(folder.join("exe"))?;
         // In a container the path is unknown here, or leads to another file.
         let bytes = fs::read(folder.join("exe"))?;
         let file_name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
