@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::MonotonicTime;
+
 /// Entries per map. The largest .NET programs write a hundred thousand, all tiers included.
 const MAX_ENTRIES: usize = 1 << 18;
 
@@ -42,11 +44,11 @@ pub struct CodeMap<T> {
     /// next piece starts.
     pieces: BTreeMap<u64, u32>,
     /// Times at which an entry replaced another one, ascending and distinct.
-    replacements_ns: Vec<u64>,
+    replacement_times: Vec<MonotonicTime>,
     /// The epoch before the first replacement.
     first_epoch: u32,
     /// The time from which on the newest entry exists.
-    newest_ns: u64,
+    newest_time: MonotonicTime,
     /// Whether a limit was reached. No entry is added afterwards, because each check would cost as much as an insertion.
     is_full: bool,
 }
@@ -59,7 +61,7 @@ pub struct Entry<T> {
     /// The address after its last one. Equal to `start` if the size is unknown.
     pub end: u64,
     /// The time from which on it exists.
-    pub exists_from_ns: u64,
+    pub exists_from: MonotonicTime,
     /// The data of the source.
     pub payload: T,
 }
@@ -72,7 +74,7 @@ pub struct LateEntry<T> {
     /// The number of its bytes, 0 if unknown.
     pub size: u64,
     /// As in [`Entry`].
-    pub exists_from_ns: u64,
+    pub exists_from: MonotonicTime,
     /// As in [`Entry`].
     pub payload: T,
 }
@@ -113,16 +115,16 @@ impl<T> Default for CodeMap<T> {
             entries: Vec::new(),
             versions: Vec::new(),
             pieces: BTreeMap::new(),
-            replacements_ns: Vec::new(),
+            replacement_times: Vec::new(),
             first_epoch: 0,
-            newest_ns: 0,
+            newest_time: MonotonicTime::ZERO,
             is_full: false,
         }
     }
 }
 
 impl<T> CodeMap<T> {
-    /// Inserts an entry at `start..start + size` that exists from `exists_from_ns` on.
+    /// Inserts an entry at `start..start + size` that exists from `exists_from` on.
     ///
     /// Entries are inserted in the order in which they were written. An entry with an earlier time than the one before it
     /// gets the time of that one.
@@ -130,7 +132,7 @@ impl<T> CodeMap<T> {
         &mut self,
         start: u64,
         size: u64,
-        exists_from_ns: u64,
+        exists_from: MonotonicTime,
         payload: T,
     ) -> Result<(), InsertError> {
         start.checked_add(size.max(1)).ok_or(InsertError::Wraps)?;
@@ -138,8 +140,8 @@ impl<T> CodeMap<T> {
         if self.is_full {
             return Err(InsertError::Full);
         }
-        self.newest_ns = self.newest_ns.max(exists_from_ns);
-        let entry = Entry { start, end: start + size, exists_from_ns: self.newest_ns, payload };
+        self.newest_time = self.newest_time.max(exists_from);
+        let entry = Entry { start, end: start + size, exists_from: self.newest_time, payload };
         let end = entry.covered_end();
         let covers_others = self.covers_others(start, end);
         self.entries.push(entry);
@@ -152,13 +154,13 @@ impl<T> CodeMap<T> {
         }
     }
 
-    /// The entry at `address` at `time_ns`.
+    /// The entry at `address` at `time`.
     ///
     /// If all entries at the address begin later, the first one is returned: runtimes buffer what they write, so their
     /// entries can be late.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
+    pub fn lookup(&self, address: u64, time: MonotonicTime) -> Option<&Entry<T>> {
         let (&start, &newest) = self.pieces.range(..=address).next_back()?;
-        let entry = self.entry(self.version_at(newest, time_ns));
+        let entry = self.entry(self.version_at(newest, time));
         if address < self.entry(newest).covered_end() {
             return Some(entry);
         }
@@ -199,13 +201,13 @@ impl<T> CodeMap<T> {
 
     /// A map without the entries that were replaced before a time: lookups for later times have the same results. `copy`
     /// copies a payload; entries for which it returns `None` are dropped.
-    pub fn retained(&self, from_ns: u64, mut copy: impl FnMut(&T) -> Option<T>) -> Self {
+    pub fn retained(&self, from: MonotonicTime, mut copy: impl FnMut(&T) -> Option<T>) -> Self {
         let mut is_needed = vec![false; self.entries.len()];
         for newest in self.pieces.values() {
             let mut version = self.versions.get(*newest as usize);
             while let Some(Version { entry, older, .. }) = version {
                 is_needed[*entry as usize] = true;
-                let is_later = self.entries[*entry as usize].exists_from_ns > from_ns;
+                let is_later = self.entries[*entry as usize].exists_from > from;
                 version = if is_later { self.versions.get(*older as usize) } else { None };
             }
         }
@@ -213,7 +215,7 @@ impl<T> CodeMap<T> {
         for (entry, _) in self.entries.iter().zip(is_needed).filter(|(_, is_needed)| *is_needed) {
             if let Some(payload) = copy(&entry.payload) {
                 // It has fewer entries than this map.
-                let _ = retained.insert(entry.start, entry.end - entry.start, entry.exists_from_ns, payload);
+                let _ = retained.insert(entry.start, entry.end - entry.start, entry.exists_from, payload);
             }
         }
         retained
@@ -232,7 +234,7 @@ impl<T> CodeMap<T> {
         let with_size = |entry: &Entry<T>| LateEntry {
             start: entry.start,
             size: entry.end - entry.start,
-            exists_from_ns: entry.exists_from_ns,
+            exists_from: entry.exists_from,
             payload: entry.payload,
         };
         let mut entries: Vec<_> = self.entries.iter().map(with_size).collect();
@@ -245,18 +247,19 @@ impl<T> CodeMap<T> {
                 None => entries.push(*late),
             }
         }
-        entries.sort_by_key(|entry| entry.exists_from_ns);
-        let mut map = Self { first_epoch: self.epoch(u64::MAX).saturating_add(1), ..Self::default() };
-        for LateEntry { start, size, exists_from_ns, payload } in entries {
-            map.insert(start, size, exists_from_ns, payload)?;
+        entries.sort_by_key(|entry| entry.exists_from);
+        let mut map =
+            Self { first_epoch: self.epoch(MonotonicTime::MAX).saturating_add(1), ..Self::default() };
+        for LateEntry { start, size, exists_from, payload } in entries {
+            map.insert(start, size, exists_from, payload)?;
         }
         Ok(map)
     }
 
     /// Identifies a period without replacements: lookups of one address at two times of the same epoch have the same
     /// result.
-    pub fn epoch(&self, time_ns: u64) -> u32 {
-        let replacements = self.replacements_ns.partition_point(|&at_ns| at_ns <= time_ns);
+    pub fn epoch(&self, time: MonotonicTime) -> u32 {
+        let replacements = self.replacement_times.partition_point(|&at| at <= time);
         self.first_epoch.saturating_add(u32::try_from(replacements).unwrap_or(u32::MAX))
     }
 
@@ -266,15 +269,15 @@ impl<T> CodeMap<T> {
     }
 
     /// The time from which on the newest entry exists.
-    pub fn newest_ns(&self) -> u64 {
-        self.newest_ns
+    pub fn newest_time(&self) -> MonotonicTime {
+        self.newest_time
     }
 
     /// The memory of the map.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&self.entries[..])
             + size_of_val(&self.versions[..])
-            + size_of_val(&self.replacements_ns[..])
+            + size_of_val(&self.replacement_times[..])
             + self.pieces.len() * PIECE_BYTES
     }
 
@@ -296,9 +299,9 @@ impl<T> CodeMap<T> {
             return Err(InsertError::Full);
         }
         if fragments.iter().any(|fragment| fragment.older != NONE)
-            && self.replacements_ns.last() != Some(&self.newest_ns)
+            && self.replacement_times.last() != Some(&self.newest_time)
         {
-            self.replacements_ns.push(self.newest_ns);
+            self.replacement_times.push(self.newest_time);
         }
         for piece in covered {
             self.pieces.remove(&piece);
@@ -342,7 +345,7 @@ impl<T> CodeMap<T> {
 
     /// The version below a new entry: entries of the same time are replaced.
     fn older_than_newest_time(&self, version: u32) -> u32 {
-        if self.entry(version).exists_from_ns == self.newest_ns {
+        if self.entry(version).exists_from == self.newest_time {
             self.versions[version as usize].older
         } else {
             version
@@ -367,15 +370,15 @@ impl<T> CodeMap<T> {
         id
     }
 
-    /// The version of a chain at `time_ns`, or the oldest one if all begin later.
-    fn version_at(&self, newest: u32, time_ns: u64) -> u32 {
+    /// The version of a chain at `time`, or the oldest one if all begin later.
+    fn version_at(&self, newest: u32, time: MonotonicTime) -> u32 {
         let mut id = newest;
-        while self.entry(id).exists_from_ns > time_ns {
+        while self.entry(id).exists_from > time {
             let version = self.versions[id as usize];
             if version.older == NONE {
                 break;
             }
-            let jump_is_later = self.entry(version.jump).exists_from_ns > time_ns;
+            let jump_is_later = self.entry(version.jump).exists_from > time;
             id = if jump_is_later { version.jump } else { version.older };
         }
         id
@@ -406,189 +409,4 @@ impl Fragments {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retired_entries_change_no_later_lookup() {
-        const TIMES: u64 = 2_000;
-        let mut map = CodeMap::default();
-        let mut random = 1_u64;
-        for time_ns in 0..TIMES {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (start, size) = (random >> 50, (random >> 40) & 0x3ff);
-            map.insert(start, size, time_ns, time_ns).unwrap();
-        }
-        let from_ns = TIMES - 100;
-        let retained = map.retained(from_ns, |payload| Some(*payload));
-        assert!(retained.entries.len() < 500, "{} entries", retained.entries.len());
-        for address in 0..1 << 14 {
-            for time_ns in [from_ns, from_ns + 50, TIMES] {
-                let found = |map: &CodeMap<u64>| map.lookup(address, time_ns).map(|entry| entry.payload);
-                assert_eq!(found(&retained), found(&map), "{address} at {time_ns}");
-            }
-        }
-    }
-
-    fn map(entries: &[(u64, u64, u64)]) -> CodeMap<usize> {
-        let mut map = CodeMap::default();
-        for (index, &(start, size, exists_from_ns)) in entries.iter().enumerate() {
-            map.insert(start, size, exists_from_ns, index).unwrap();
-        }
-        map
-    }
-
-    fn at(map: &CodeMap<usize>, address: u64, time_ns: u64) -> Option<usize> {
-        map.lookup(address, time_ns).map(|entry| entry.payload)
-    }
-
-    #[test]
-    fn an_entry_covers_its_own_bytes_only() {
-        let map = map(&[(100, 10, 0), (110, 5, 0), (200, 1, 0)]);
-        let found = [99, 100, 109, 110, 114, 115, 199, 200, 201].map(|address| at(&map, address, 0));
-        let expected = [None, Some(0), Some(0), Some(1), Some(1), None, None, Some(2), None];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_lookup_finds_the_entry_of_its_time() {
-        let map = map(&[(0, 4, 10), (2, 4, 20), (4, 5, 30)]);
-        assert_eq!([10, 20, 30].map(|time_ns| at(&map, 3, time_ns)), [Some(0), Some(1), Some(1)]);
-        assert_eq!([10, 20, 30].map(|time_ns| at(&map, 5, time_ns)), [Some(1), Some(1), Some(2)]);
-        assert_eq!(at(&map, 1, 30), Some(0));
-        assert_eq!(at(&map, 8, 10), Some(2));
-    }
-
-    #[test]
-    fn a_time_before_all_entries_belongs_to_the_first_one() {
-        let map = map(&[(0, 4, 10), (0, 4, 20)]);
-        assert_eq!(at(&map, 0, 5), Some(0));
-    }
-
-    #[test]
-    fn the_last_of_entries_of_the_same_time_is_kept() {
-        let map = map(&[(0, 8, 10), (2, 2, 10), (0, 3, 10)]);
-        assert_eq!([0, 2, 3, 4].map(|address| at(&map, address, 10)), [Some(2), Some(2), Some(1), Some(0)]);
-        assert_eq!(map.epoch(u64::MAX), 0);
-    }
-
-    #[test]
-    fn an_entry_of_size_0_reaches_to_the_next_entry() {
-        let map = map(&[(100, 0, 0), (200, 0, 0)]);
-        assert_eq!(at(&map, 199, 0), Some(0));
-        assert_eq!(at(&map, 200, 0), Some(1));
-        assert_eq!(at(&map, 200 + MAX_UNKNOWN_SIZE_BYTES - 1, 0), Some(1));
-        assert_eq!(at(&map, 200 + MAX_UNKNOWN_SIZE_BYTES, 0), None);
-        assert_eq!(at(&map, 99, 0), None);
-    }
-
-    #[test]
-    fn an_entry_of_size_0_covers_one_byte_of_an_entry_of_known_size() {
-        let map = map(&[(0, 100, 0), (40, 0, 1)]);
-        let found = [39, 40, 41, 99, 100].map(|address| at(&map, address, 1));
-        assert_eq!(found, [Some(0), Some(1), Some(0), Some(0), None]);
-    }
-
-    #[test]
-    fn ranges_at_the_end_of_the_address_space_do_not_wrap() {
-        let mut map = CodeMap::default();
-        assert_eq!(map.insert(u64::MAX, 0, 0, 0), Err(InsertError::Wraps));
-        assert_eq!(map.insert(u64::MAX - 4, 5, 0, 1), Err(InsertError::Wraps));
-        assert_eq!(map.insert(1, u64::MAX, 0, 2), Err(InsertError::Wraps));
-        assert_eq!(map.insert(u64::MAX - 4, 4, 0, 3), Ok(()));
-        assert_eq!(at(&map, u64::MAX - 1, 0), Some(3));
-        assert_eq!(at(&map, u64::MAX, 0), None);
-        assert_eq!(map.insert(0, u64::MAX, 1, 4), Ok(()));
-        assert_eq!(at(&map, u64::MAX - 1, 1), Some(4));
-    }
-
-    #[test]
-    fn epochs_count_the_times_of_replacements() {
-        let map = map(&[(0, 4, 10), (8, 4, 20), (0, 4, 30), (8, 4, 30), (0, 1, 40)]);
-        assert_eq!([0, 29, 30, 39, 40, u64::MAX].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1, 2, 2]);
-    }
-
-    #[test]
-    fn a_repeated_entry_is_found() {
-        let map = map(&[(0, 4, 10), (10, 4, 10), (12, 1, 11)]);
-        assert_eq!(map.newest_exactly(0, 4).map(|entry| entry.payload), Some(0));
-        assert!(map.newest_exactly(0, 3).is_none());
-        assert!(map.newest_exactly(10, 4).is_none(), "a newer entry overlaps a part");
-        assert_eq!(map.newest_from(10).map(|entry| entry.payload), Some(1));
-        assert!(map.newest_from(13).is_none(), "the rest of an entry does not start there");
-    }
-
-    #[test]
-    fn a_late_entry_is_found_at_its_time() {
-        let map = map(&[(0, 8, 10), (0, 8, 30)]);
-        let late = |exists_from_ns, payload| LateEntry { start: 0, size: 8, exists_from_ns, payload };
-        // The second entry began at 40, and before the first one there was another.
-        let changed = map.with_late_entries(&[late(40, 1), late(5, 7)], usize::eq).unwrap();
-        assert_eq!(
-            [5, 10, 39, 40].map(|time_ns| at(&changed, 4, time_ns)),
-            [Some(7), Some(0), Some(0), Some(1)]
-        );
-        let epochs = |map: &CodeMap<usize>| [0, 10, 30, 40].map(|time_ns| map.epoch(time_ns));
-        assert!(epochs(&changed).iter().all(|epoch| !epochs(&map).contains(epoch)));
-    }
-
-    #[test]
-    fn a_long_chain_is_searched_quickly() {
-        let count = 200_000;
-        let mut map = CodeMap::default();
-        for time_ns in 0..count {
-            map.insert(0x1000, 16, time_ns, time_ns).unwrap();
-        }
-        for time_ns in (0..count).step_by(7) {
-            assert_eq!(map.lookup(0x1008, time_ns).map(|entry| entry.payload), Some(time_ns));
-        }
-    }
-
-    #[test]
-    fn entries_over_all_others_are_limited() {
-        let mut map = CodeMap::default();
-        for index in 0..10_000 {
-            map.insert(index * 16, 16, 0, 0).unwrap();
-        }
-        let rejected = (1..1_000).find_map(|time_ns| map.insert(0, 160_000, time_ns, 1).err());
-        assert_eq!(rejected, Some(InsertError::Full));
-        assert_eq!(map.insert(u64::MAX / 2, 1, 1_000, 1), Err(InsertError::Full), "full stays full");
-        assert!(map.versions.len() <= MAX_VERSIONS);
-    }
-
-    /// Looks up by a search through all entries.
-    fn model(entries: &[(u64, u64, u64)], address: u64, time_ns: u64) -> Option<usize> {
-        let mut covering = entries
-            .iter()
-            .enumerate()
-            .filter(|(_, (start, size, _))| (*start..start + size).contains(&address))
-            .map(|(index, entry)| (index, entry.2));
-        let first_ns = covering.clone().next()?.1;
-        let visible_ns = time_ns.max(first_ns);
-        covering.rfind(|(_, exists_from_ns)| *exists_from_ns <= visible_ns).map(|(index, _)| index)
-    }
-
-    #[test]
-    fn random_overlaps_give_the_result_of_a_full_search() {
-        let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..300 {
-            let mut time_ns = 0;
-            let entries: Vec<_> = (0..random.u64(0..40))
-                .map(|_| {
-                    time_ns += random.u64(0..2);
-                    (random.u64(0..60), 1 + random.u64(0..20), time_ns)
-                })
-                .collect();
-            let map = map(&entries);
-            for address in 0..80 {
-                for time_ns in 0..=time_ns {
-                    let found = at(&map, address, time_ns);
-                    assert_eq!(found, model(&entries, address, time_ns), "{entries:?} {address} {time_ns}");
-                    if map.epoch(time_ns) == map.epoch(time_ns + 1) {
-                        assert_eq!(found, at(&map, address, time_ns + 1), "{entries:?} {address} {time_ns}");
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
-//! Address newtypes for code that maps between process memory, ELF files and file offsets.
+//! Newtypes for addresses in process memory, addresses in ELF files, file offsets and points in time.
 //!
 //! A profiler handles three kinds of 64-bit numbers that must not be mixed: the address of code in a running process, the
 //! address of the same code in its ELF file, and the offset of its bytes in that file. Each has a type of its own here,
-//! so that the compiler rejects a confusion. [`CodeMap`] finds the code that was at an address at a time.
+//! so that the compiler rejects a confusion. [`MonotonicTime`] is a point in time on the clock of
+//! samples and events. [`CodeMap`] finds the code that was at an address at a time.
 //!
 //! ```
 //! use profiler_addresses::{ElfAddress, RuntimeAddress};
@@ -15,10 +16,12 @@
 //! ```
 
 mod code_map;
+mod monotonic_time;
 
 use std::fmt;
 
 pub use self::code_map::{CodeMap, Entry, InsertError, LateEntry};
+pub use self::monotonic_time::MonotonicTime;
 
 macro_rules! address {
     ($(#[$doc:meta])* $name:ident) => {

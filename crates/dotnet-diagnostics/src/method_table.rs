@@ -17,7 +17,7 @@ use super::{
     module_names::ModuleNames,
     report::Report,
 };
-use profiler_addresses::{CodeMap, Entry, LateEntry};
+use profiler_addresses::{CodeMap, Entry, LateEntry, MonotonicTime};
 use profiler_binary_reader::{Name, Names};
 
 /// Addresses of stubs that are kept.
@@ -196,7 +196,7 @@ impl MethodTable {
                 .newest_same(method, name)
                 .is_some_and(|known| !known.can_be_unloaded || !known.began_before),
             Observed::Unloaded { at_ns } => {
-                let before = self.code.lookup(method.start, at_ns.saturating_sub(1));
+                let before = self.code.lookup(method.start, MonotonicTime(at_ns.saturating_sub(1)));
                 before.is_some_and(|known| self.is_same(&known.payload, method, name))
             }
         }
@@ -219,12 +219,12 @@ impl MethodTable {
         match (method.observed, self.newest_same(method, name)) {
             (Observed::Loaded { .. }, Some(of_rundown)) => {
                 let payload = StoredMethod { began_before: false, ..of_rundown };
-                self.late.push(LateEntry { start, size, exists_from_ns: time_ns, payload });
+                self.late.push(LateEntry { start, size, exists_from: MonotonicTime(time_ns), payload });
             }
             (Observed::Unloaded { .. }, _) => {
-                let exists_from_ns = self.complete_since_ns.min(time_ns);
+                let exists_from = MonotonicTime(self.complete_since_ns.min(time_ns));
                 let payload = self.store(new, true);
-                self.late.extend(payload.map(|payload| LateEntry { start, size, exists_from_ns, payload }));
+                self.late.extend(payload.map(|payload| LateEntry { start, size, exists_from, payload }));
             }
             (observed, _) => {
                 let began_before = matches!(observed, Observed::Existing { .. });
@@ -246,8 +246,9 @@ impl MethodTable {
     }
 
     fn insert(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: Option<StoredMethod>) {
-        let is_added =
-            method.is_some_and(|method| self.code.insert(start, size_bytes, exists_from_ns, method).is_ok());
+        let is_added = method.is_some_and(|method| {
+            self.code.insert(start, size_bytes, MonotonicTime(exists_from_ns), method).is_ok()
+        });
         self.completeness.truncated |= !is_added;
     }
 
@@ -265,12 +266,12 @@ impl MethodTable {
 
     /// The method whose code was at `address` at `time_ns`.
     fn entry_at(&self, address: u64, time_ns: u64) -> Option<&Entry<StoredMethod>> {
-        self.code.lookup(address, time_ns).filter(|entry| !is_before(time_ns, entry))
+        self.code.lookup(address, MonotonicTime(time_ns)).filter(|entry| !is_before(time_ns, entry))
     }
 
     /// Whether a method that was at `address` at `time_ns` can have been unloaded before any event about it.
     pub fn may_be_unloaded(&self, address: u64, time_ns: u64) -> bool {
-        match self.code.lookup(address, time_ns) {
+        match self.code.lookup(address, MonotonicTime(time_ns)) {
             Some(entry) => is_before(time_ns, entry),
             None => self.unloads_code && time_ns < self.complete_since_ns,
         }
@@ -281,7 +282,8 @@ impl MethodTable {
     /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
     /// becomes that of a method. The name of a method lacks its module until a rundown has reported it.
     pub fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
-        let method = self.code.lookup(address, time_ns).map(|entry| (entry.exists_from_ns, entry.payload));
+        let method =
+            self.code.lookup(address, MonotonicTime(time_ns)).map(|entry| (entry.exists_from, entry.payload));
         if self.completeness.is_complete_at(self.decided_ns(method).max(time_ns)) {
             let is_stub = method.is_none() && !self.may_be_unloaded(address, time_ns);
             if is_stub && self.stubs.len() < MAX_STUBS {
@@ -297,13 +299,13 @@ impl MethodTable {
     }
 
     /// The time up to which the events have to be known to decide which method was at an address.
-    fn decided_ns(&self, method: Option<(u64, StoredMethod)>) -> u64 {
+    fn decided_ns(&self, method: Option<(MonotonicTime, StoredMethod)>) -> u64 {
         match method {
             Some((exists_from_ns, method)) if method.can_be_unloaded => {
                 if method.began_before {
-                    self.rundown_ended_ns.max(exists_from_ns)
+                    self.rundown_ended_ns.max(exists_from_ns.0)
                 } else {
-                    exists_from_ns
+                    exists_from_ns.0
                 }
             }
             Some(_) | None => 0,
@@ -312,7 +314,7 @@ impl MethodTable {
 
     /// Whether no method was at `address` at `time_ns`, and none can be reported later.
     pub fn is_stub(&self, address: u64, time_ns: u64) -> bool {
-        self.code.lookup(address, time_ns).is_none()
+        self.code.lookup(address, MonotonicTime(time_ns)).is_none()
             && !self.may_be_unloaded(address, time_ns)
             && (self.completeness.is_complete_at(time_ns)
                 || (!self.is_provisional && self.stubs.contains(&address)))
@@ -331,7 +333,7 @@ impl MethodTable {
 
     /// See [`CodeMap::epoch`].
     pub fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(time_ns)
+        self.code.epoch(MonotonicTime(time_ns))
     }
 
     /// Retires methods whose code was replaced, and compilations that ended, before a time.
@@ -339,7 +341,7 @@ impl MethodTable {
         self.compilations.retire_ended(before_ns);
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
-            self.code = self.code.retained(before_ns, |method| {
+            self.code = self.code.retained(MonotonicTime(before_ns), |method| {
                 let name = self.names.push(names.get(method.name).as_bytes())?;
                 Some(StoredMethod { name, ..*method })
             });
@@ -356,7 +358,7 @@ impl MethodTable {
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
         let StoredMethod { module_id, tier, can_be_unloaded, name, .. } = entry.payload;
         let name = self.qualified_name(module_id, self.names.get(name));
-        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns, can_be_unloaded }
+        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from.0, can_be_unloaded }
     }
 
     fn qualified_name(&self, module_id: u64, name: &str) -> String {
@@ -369,7 +371,7 @@ impl MethodTable {
 
 /// Whether a time is before a method that can be unloaded. The address of any other method was that of no other one before.
 fn is_before(time_ns: u64, entry: &Entry<StoredMethod>) -> bool {
-    entry.payload.can_be_unloaded && time_ns < entry.exists_from_ns
+    entry.payload.can_be_unloaded && time_ns < entry.exists_from.0
 }
 
 #[cfg(test)]

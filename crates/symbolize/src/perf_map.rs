@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-use profiler_addresses::{CodeMap, Entry, InsertError};
+use profiler_addresses::{CodeMap, Entry, InsertError, MonotonicTime};
 use profiler_binary_reader::{Name, Names};
 
 use crate::hexadecimal::parse_hexadecimal;
@@ -96,23 +96,26 @@ impl PerfMap {
 
     /// The code at `address` at `time_ns`.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<MappedCode<'_>> {
-        let entry = self.code.lookup(address, time_ns)?;
-        let exists_from_ns = entry.exists_from_ns;
+        let entry = self.code.lookup(address, MonotonicTime(time_ns))?;
+        let exists_from_ns = entry.exists_from;
         let name = (entry.payload != REPLACED).then(|| self.names.get(entry.payload));
-        let is_certain =
-            name.is_some() && exists_from_ns <= time_ns && !self.is_being_written(entry, time_ns);
-        Some(MappedCode { name, exists_from_ns, is_certain })
+        let is_certain = name.is_some()
+            && exists_from_ns <= MonotonicTime(time_ns)
+            && !self.is_being_written(entry, time_ns);
+        Some(MappedCode { name, exists_from_ns: exists_from_ns.0, is_certain })
     }
 
     /// Whether the line of an entry may have been written after a time.
     fn is_being_written(&self, entry: &Entry<Name>, time_ns: u64) -> bool {
-        let index = self.polls.partition_point(|poll| poll.start >= entry.exists_from_ns);
-        self.polls.get(index).is_some_and(|poll| entry.exists_from_ns < poll.end && time_ns < poll.end)
+        let index = self.polls.partition_point(|poll| poll.start >= entry.exists_from.0);
+        self.polls
+            .get(index)
+            .is_some_and(|poll| entry.exists_from < MonotonicTime(poll.end) && time_ns < poll.end)
     }
 
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(time_ns)
+        self.code.epoch(MonotonicTime(time_ns))
     }
 
     /// Malformed lines.
@@ -129,7 +132,7 @@ impl PerfMap {
     pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
-            self.code = self.code.retained(before_ns, |name| match *name {
+            self.code = self.code.retained(MonotonicTime(before_ns), |name| match *name {
                 REPLACED => Some(REPLACED),
                 name => self.names.push(names.get(name).as_bytes()),
             });
@@ -175,7 +178,7 @@ impl PerfMap {
 
     /// Returns whether the code was inserted.
     fn insert(&mut self, start: u64, size: u64, exists_from_ns: u64, name: Name) -> bool {
-        let inserted = self.code.insert(start, size, exists_from_ns, name);
+        let inserted = self.code.insert(start, size, MonotonicTime(exists_from_ns), name);
         match inserted {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_lines += 1,

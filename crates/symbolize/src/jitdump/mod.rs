@@ -7,7 +7,7 @@ mod stream;
 use std::{collections::HashMap, ops::Range};
 
 use indexmap::IndexSet;
-use profiler_addresses::{CodeMap, InsertError};
+use profiler_addresses::{CodeMap, InsertError, MonotonicTime};
 use profiler_binary_reader::{Name, Names, shortened};
 
 pub use self::call_frames::{JitCallFrames, JitFunctionFrames};
@@ -100,26 +100,29 @@ impl JitDump {
 
     /// The function whose code was at `address` at `time_ns`.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<JitSymbol<'_>> {
-        let entry = self.code.lookup(address, time_ns)?;
+        let entry = self.code.lookup(address, MonotonicTime(time_ns))?;
         let JitFunction { name, lines } = entry.payload;
         let location = self.location(lines, address - entry.start);
         let name = name.map(|name| self.names.get(name));
-        Some(JitSymbol { name, location, exists_from_ns: entry.exists_from_ns })
+        Some(JitSymbol { name, location, exists_from_ns: entry.exists_from.0 })
     }
 
     /// Whether the code at an address was replaced after the start of an interval, and until its end.
     pub(crate) fn was_replaced_at(&self, address: u64, during_ns: Range<u64>) -> bool {
-        let exists_from_ns = |time_ns| Some(self.code.lookup(address, time_ns)?.exists_from_ns);
-        let before_and_after = exists_from_ns(during_ns.start).zip(exists_from_ns(during_ns.end));
+        let exists_from_ns = |time_ns| Some(self.code.lookup(address, time_ns)?.exists_from);
+        let before_and_after =
+            exists_from_ns(MonotonicTime(during_ns.start)).zip(exists_from_ns(MonotonicTime(during_ns.end)));
         // An address that had no code has that which was there first.
         before_and_after.is_some_and(|(before_ns, after_ns)| {
-            before_ns <= during_ns.start && during_ns.start < after_ns && after_ns <= during_ns.end
+            before_ns <= MonotonicTime(during_ns.start)
+                && during_ns.start < after_ns.0
+                && after_ns <= MonotonicTime(during_ns.end)
         })
     }
 
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(time_ns)
+        self.code.epoch(MonotonicTime(time_ns))
     }
 
     /// Retires code that was replaced before a time, with its line tables.
@@ -137,7 +140,7 @@ impl JitDump {
         for table in self.pending_tables.values_mut() {
             *table = copy_lines(*table);
         }
-        self.code = self.code.retained(before_ns, |function| {
+        self.code = self.code.retained(MonotonicTime(before_ns), |function| {
             let name = match function.name {
                 Some(name) => Some(self.names.push(names.get(name).as_bytes())?),
                 None => None,
@@ -158,7 +161,7 @@ impl JitDump {
 
     /// The call frame information of all functions, if it has changed since the last call.
     pub(crate) fn take_changed_call_frames(&mut self) -> Option<JitCallFrames> {
-        self.call_frames.take_changed(self.code.newest_ns())
+        self.call_frames.take_changed(self.code.newest_time().0)
     }
 
     /// The memory of the code and the line tables.
@@ -195,7 +198,7 @@ impl JitDump {
     fn insert(&mut self, address: u64, size: u64, time_ns: Option<u64>, function: JitFunction) {
         let is_ambiguous = time_ns.is_none() && self.has_other_name(address, size, function);
         let function = if is_ambiguous { JitFunction { name: None, ..function } } else { function };
-        match self.code.insert(address, size, time_ns.unwrap_or(0), function) {
+        match self.code.insert(address, size, MonotonicTime(time_ns.unwrap_or(0)), function) {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_records += 1,
             Err(InsertError::Full) => self.truncated = true,
