@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_processes::{
-    Process, ProcessKey, ProcessTable, monotonic_ns,
+    Process, ProcessKey, ProcessTable, monotonic_time,
     tenants::{Tenant, TenantShares, tenant_of},
 };
 
@@ -126,7 +126,7 @@ impl EventSources {
         } else {
             let written_ns = interval_end_ns.saturating_add(MAX_UNWRITTEN_NS);
             // A time of a forged capture is any.
-            let left_ns = written_ns.saturating_sub(monotonic_ns()).min(MAX_UNWRITTEN_NS);
+            let left_ns = written_ns.saturating_sub(monotonic_time().0).min(MAX_UNWRITTEN_NS);
             let deadline = Instant::now() + Duration::from_nanos(left_ns);
             self.listeners_mut().for_each(|listener| listener.wait_until(deadline));
         }

@@ -7,7 +7,7 @@
 //! use std::{error::Error, sync::Arc, thread, time::Duration};
 //!
 //! use profiler_dotnet_diagnostics::{EventRequest, EventSet, EventSources, MemoryBudget};
-//! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, monotonic_ns};
+//! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, monotonic_time};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
 //! let mut processes = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
@@ -17,7 +17,7 @@
 //! sources.poll(&processes);
 //! thread::sleep(Duration::from_secs(10));
 //! sources.begin_stop();
-//! for process in sources.receive(monotonic_ns(), true) {
+//! for process in sources.receive(monotonic_time().0, true) {
 //!     println!("{}: {} events", process.comm, process.events.len());
 //! }
 //! # Ok(())

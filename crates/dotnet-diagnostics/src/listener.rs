@@ -24,7 +24,7 @@ use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc::{CollectCommand, ProviderConfig, SessionConfig},
 };
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 
 use super::{
     method_events::EventOptions,
@@ -283,7 +283,7 @@ impl ListenerThread {
 
     /// A report of the events that were received.
     fn report_received(&mut self, methods: &mut Option<Stream>) -> Report {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         let drained = methods.as_mut().map(|stream| self.drain(stream)).transpose();
         if let Err(error) = &drained {
             self.end_session(Some(error.kind().into()));
@@ -307,7 +307,7 @@ impl ListenerThread {
                 self.rundown_can_block && needs_rundown && self.compiles_many_methods(&mut stream);
             let dropped_from_ns = self.stop(stream);
             if dropped_from_ns.is_some() {
-                self.complete_since_ns = monotonic_ns();
+                self.complete_since_ns = monotonic_time().0;
             }
             // The first profile of a session can end before the rundown.
             let lacking_from_ns = self.lacks_rundown.then_some(0);
@@ -437,7 +437,7 @@ impl ListenerThread {
 
     /// Ends the complete time before the events that a runtime had not written when its session broke off.
     fn exclude_unwritten_events(&mut self) {
-        let written_ns = monotonic_ns().saturating_sub(MAX_UNWRITTEN_NS);
+        let written_ns = monotonic_time().0.saturating_sub(MAX_UNWRITTEN_NS);
         self.complete_until_ns = self.complete_until_ns.min(written_ns);
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use profiler_dotnet_symbols::eventpipe::nettrace::{Clock, Decoder, Event};
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 
 use super::{
     clock::TimeBase,
@@ -46,7 +46,7 @@ impl Stream {
     }
 
     fn with_decoder(session: Session, decoder: Decoder) -> Self {
-        let opened_ns = monotonic_ns();
+        let opened_ns = monotonic_time().0;
         Self {
             session,
             decoder,
@@ -61,7 +61,7 @@ impl Stream {
 
     /// Starts to measure how late events arrive.
     pub(super) fn begin_reading(&mut self) {
-        self.read_since_ns.get_or_insert_with(monotonic_ns);
+        self.read_since_ns.get_or_insert_with(|| monotonic_time().0);
     }
 
     /// The age of the oldest event that the runtime may not have written yet. A runtime that lacks CPU time is late.
@@ -95,7 +95,7 @@ impl Stream {
         if let Some(since_ns) = self.read_since_ns
             && let Some(oldest_ns) = times().filter(|time_ns| *time_ns >= since_ns).min()
         {
-            self.max_delay_ns = self.max_delay_ns.max(monotonic_ns().saturating_sub(oldest_ns));
+            self.max_delay_ns = self.max_delay_ns.max(monotonic_time().0.saturating_sub(oldest_ns));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
 
 use crate::{Backing, Mapping};
 
@@ -20,7 +20,7 @@ const MAX_REPLACED_MAPPINGS: usize = 16 * 1024;
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace {
     current: Arc<BTreeMap<RuntimeAddress, CurrentMapping>>,
-    /// Sorted by `until_ns`.
+    /// Sorted by `until`.
     replaced: Arc<Vec<ReplacedMapping>>,
     /// Number of replaced mappings that were discarded.
     discarded: usize,
@@ -29,14 +29,14 @@ pub struct AddressSpace {
 
 #[derive(Clone, Debug)]
 struct CurrentMapping {
-    since_ns: u64,
+    since: MonotonicTime,
     mapping: Arc<Mapping>,
 }
 
 #[derive(Clone, Debug)]
 struct ReplacedMapping {
-    since_ns: u64,
-    until_ns: u64,
+    since: MonotonicTime,
+    until: MonotonicTime,
     mapping: Arc<Mapping>,
 }
 
@@ -45,22 +45,22 @@ impl AddressSpace {
     pub fn from_snapshot(mappings: Vec<Mapping>) -> Self {
         let mut space = Self::default();
         for mapping in mappings {
-            space.insert(mapping, 0);
+            space.insert(mapping, MonotonicTime::ZERO);
         }
         space
     }
 
-    /// Adds a mapping that is valid from `since_ns` on and replaces what it overlaps. Returns false when the address
+    /// Adds a mapping that is valid from `since` on and replaces what it overlaps. Returns false when the address
     /// space has too many mappings.
-    pub fn insert(&mut self, mapping: Mapping, since_ns: u64) -> bool {
+    pub fn insert(&mut self, mapping: Mapping, since: MonotonicTime) -> bool {
         if self.current.get(&mapping.start).is_some_and(|current| *current.mapping == mapping) {
             return true;
         }
         if self.current.len() >= MAX_MAPPINGS {
             return false;
         }
-        self.replace_range(mapping.start, mapping.end, since_ns);
-        let timed = CurrentMapping { since_ns, mapping: Arc::new(mapping) };
+        self.replace_range(mapping.start, mapping.end, since);
+        let timed = CurrentMapping { since, mapping: Arc::new(mapping) };
         self.version += 1;
         Arc::make_mut(&mut self.current).insert(timed.mapping.start, timed);
         true
@@ -76,17 +76,17 @@ impl AddressSpace {
         self.current.values().any(is_equal)
     }
 
-    /// Replaces the current mappings by those of `later`, which were read at some time in `read_ns`; what changed meanwhile
+    /// Replaces the current mappings by those of `later`, which were read at some time in `read_during`; what changed meanwhile
     /// is known from events. A mapping that no event reported is taken for an old one, unless it replaces another.
-    pub(crate) fn reconcile(&mut self, later: &Self, read_ns: Range<u64>) {
+    pub(crate) fn reconcile(&mut self, later: &Self, read_during: Range<MonotonicTime>) {
         let is_gone = |timed: &&CurrentMapping| {
-            let found = later.find(timed.mapping.start, u64::MAX);
-            timed.since_ns < read_ns.start && found.is_none_or(|mapping| mapping.end < timed.mapping.end)
+            let found = later.find(timed.mapping.start, MonotonicTime::MAX);
+            timed.since < read_during.start && found.is_none_or(|mapping| mapping.end < timed.mapping.end)
         };
         let gone: Vec<_> = self.current.values().filter(is_gone).cloned().collect();
         let mut replaced = Vec::new();
         for timed in gone {
-            self.replace_range(timed.mapping.start, timed.mapping.end, read_ns.end);
+            self.replace_range(timed.mapping.start, timed.mapping.end, read_during.end);
             replaced.push(timed.mapping.start..timed.mapping.end);
         }
         for mapping in later.current() {
@@ -94,9 +94,12 @@ impl AddressSpace {
                 |range: &Range<RuntimeAddress>| mapping.start < range.end && range.start < mapping.end;
             let is_new = replaced.iter().any(overlaps);
             match self.newest_overlapping(mapping) {
-                Some(since_ns) if since_ns >= read_ns.start => {}
-                Some(_) => _ = self.insert(mapping.clone(), read_ns.end),
-                None => _ = self.insert(mapping.clone(), if is_new { read_ns.end } else { 0 }),
+                Some(since) if since >= read_during.start => {}
+                Some(_) => _ = self.insert(mapping.clone(), read_during.end),
+                None => {
+                    let since = if is_new { read_during.end } else { MonotonicTime::ZERO };
+                    self.insert(mapping.clone(), since);
+                }
             }
         }
     }
@@ -109,23 +112,22 @@ impl AddressSpace {
     }
 
     /// The time of the newest current mapping that overlaps another one.
-    fn newest_overlapping(&self, mapping: &Mapping) -> Option<u64> {
+    fn newest_overlapping(&self, mapping: &Mapping) -> Option<MonotonicTime> {
         let before_end = self.current.range(..mapping.end).rev().map(|(_, timed)| timed);
         let overlapping = before_end.take_while(|timed| timed.mapping.end > mapping.start);
-        overlapping.map(|timed| timed.since_ns).max()
+        overlapping.map(|timed| timed.since).max()
     }
 
     /// The mapping that contains an address at a time.
-    pub fn find(&self, address: RuntimeAddress, time_ns: u64) -> Option<&Arc<Mapping>> {
+    pub fn find(&self, address: RuntimeAddress, time: MonotonicTime) -> Option<&Arc<Mapping>> {
         let current = self.current.range(..=address).next_back().map(|(_, timed)| timed);
         let current = current.filter(|timed| timed.mapping.contains(address));
-        if let Some(timed) = current.filter(|timed| timed.since_ns <= time_ns) {
+        if let Some(timed) = current.filter(|timed| timed.since <= time) {
             return Some(&timed.mapping);
         }
-        let later = self.replaced.partition_point(|old| old.until_ns <= time_ns);
-        let older = self.replaced[later..]
-            .iter()
-            .find(|old| old.mapping.contains(address) && old.since_ns <= time_ns);
+        let later = self.replaced.partition_point(|old| old.until <= time);
+        let older =
+            self.replaced[later..].iter().find(|old| old.mapping.contains(address) && old.since <= time);
         // The event can be slightly later than the first sample in the new mapping.
         older.map(|old| &old.mapping).or(current.map(|timed| &timed.mapping))
     }
@@ -133,13 +135,13 @@ impl AddressSpace {
     /// The generation of the mappings at a time: [`find`](Self::find) has the same result for all times of a generation.
     /// It counts the mappings that were replaced before that time. A mapping that replaces nothing does not begin a
     /// generation, because it is also valid for older samples.
-    pub fn generation(&self, time_ns: u64) -> usize {
-        self.discarded + self.replaced.partition_point(|old| old.until_ns <= time_ns)
+    pub fn generation(&self, time: MonotonicTime) -> usize {
+        self.discarded + self.replaced.partition_point(|old| old.until <= time)
     }
 
     /// Drops the mappings that were replaced by a time. Only later times are looked up from now on.
-    pub(crate) fn retire_replaced(&mut self, until_ns: u64) {
-        let count = self.replaced.partition_point(|old| old.until_ns <= until_ns);
+    pub(crate) fn retire_replaced(&mut self, until: MonotonicTime) {
+        let count = self.replaced.partition_point(|old| old.until <= until);
         if count > 0 {
             self.discarded += Arc::make_mut(&mut self.replaced).drain(..count).len();
         }
@@ -150,26 +152,26 @@ impl AddressSpace {
         self.version
     }
 
-    /// The current mappings that are valid from `since_ns` on or later, by address.
-    pub fn current_since(&self, since_ns: u64) -> impl Iterator<Item = &Mapping> {
-        let later = self.current.values().filter(move |timed| timed.since_ns >= since_ns);
+    /// The current mappings that are valid from `since` on or later, by address.
+    pub fn current_since(&self, since: MonotonicTime) -> impl Iterator<Item = &Mapping> {
+        let later = self.current.values().filter(move |timed| timed.since >= since);
         later.map(|timed| &*timed.mapping)
     }
 
     /// Whether the mapping of a file that contained an address was replaced after the start of an interval, and until its
     /// end.
-    pub fn was_file_replaced(&self, address: RuntimeAddress, during_ns: Range<u64>) -> bool {
-        self.files_replaced(during_ns).any(|mapping| mapping.contains(address))
+    pub fn was_file_replaced(&self, address: RuntimeAddress, during: Range<MonotonicTime>) -> bool {
+        self.files_replaced(during).any(|mapping| mapping.contains(address))
     }
 
     /// Whether mappings of files were replaced after the start of an interval, and until its end.
-    pub fn were_files_replaced(&self, during_ns: Range<u64>) -> bool {
-        self.files_replaced(during_ns).next().is_some()
+    pub fn were_files_replaced(&self, during: Range<MonotonicTime>) -> bool {
+        self.files_replaced(during).next().is_some()
     }
 
-    fn files_replaced(&self, during_ns: Range<u64>) -> impl Iterator<Item = &Mapping> {
-        let first = self.replaced.partition_point(|old| old.until_ns <= during_ns.start);
-        let replaced = self.replaced[first..].iter().take_while(move |old| old.until_ns <= during_ns.end);
+    fn files_replaced(&self, during: Range<MonotonicTime>) -> impl Iterator<Item = &Mapping> {
+        let first = self.replaced.partition_point(|old| old.until <= during.start);
+        let replaced = self.replaced[first..].iter().take_while(move |old| old.until <= during.end);
         let files = replaced.filter(|old| matches!(old.mapping.backing, Backing::File { .. }));
         files.map(|old| &*old.mapping)
     }
@@ -180,7 +182,7 @@ impl AddressSpace {
     }
 
     /// Cuts `start..end` out of the current mappings and keeps the previous mappings for older samples.
-    fn replace_range(&mut self, start: RuntimeAddress, end: RuntimeAddress, now_ns: u64) {
+    fn replace_range(&mut self, start: RuntimeAddress, end: RuntimeAddress, now: MonotonicTime) {
         let overlapping: Vec<CurrentMapping> = self
             .current
             .range(..end)
@@ -197,18 +199,13 @@ impl AddressSpace {
         for timed in overlapping {
             current.remove(&timed.mapping.start);
             for part in remainders(&timed.mapping, start, end) {
-                current
-                    .insert(part.start, CurrentMapping { since_ns: timed.since_ns, mapping: Arc::new(part) });
+                current.insert(part.start, CurrentMapping { since: timed.since, mapping: Arc::new(part) });
             }
             if replaced.len() >= MAX_REPLACED_MAPPINGS {
                 self.discarded += replaced.drain(..MAX_REPLACED_MAPPINGS / 2).len();
             }
             // Events arrive in time order: the list stays sorted.
-            replaced.push(ReplacedMapping {
-                since_ns: timed.since_ns,
-                until_ns: now_ns,
-                mapping: timed.mapping,
-            });
+            replaced.push(ReplacedMapping { since: timed.since, until: now, mapping: timed.mapping });
         }
     }
 }
@@ -243,7 +240,7 @@ mod tests {
     }
 
     fn inode(space: &AddressSpace, address: u64, time_ns: u64) -> Option<u64> {
-        space.find(RuntimeAddress(address), time_ns).map(|mapping| match &mapping.backing {
+        space.find(RuntimeAddress(address), MonotonicTime(time_ns)).map(|mapping| match &mapping.backing {
             Backing::File { id, .. } => id.inode,
             _ => 0,
         })
@@ -262,24 +259,24 @@ mod tests {
     #[test]
     fn a_sample_sees_the_mapping_of_its_own_time() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x3000, 1)]);
-        space.insert(mapping(0x1000, 0x3000, 2), 100);
-        space.insert(mapping(0x1000, 0x3000, 3), 200);
+        space.insert(mapping(0x1000, 0x3000, 2), MonotonicTime(100));
+        space.insert(mapping(0x1000, 0x3000, 3), MonotonicTime(200));
         assert_eq!(inode(&space, 0x2000, 99), Some(1));
         assert_eq!(inode(&space, 0x2000, 100), Some(2));
         assert_eq!(inode(&space, 0x2000, 199), Some(2));
         assert_eq!(inode(&space, 0x2000, 200), Some(3));
-        assert_eq!([0, 100, 150, 200].map(|time| space.generation(time)), [0, 1, 1, 2]);
+        assert_eq!([0, 100, 150, 200].map(|time| space.generation(MonotonicTime(time))), [0, 1, 1, 2]);
     }
 
     #[test]
     fn a_new_mapping_replaces_the_part_of_an_old_one_that_it_covers() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x9000, 1)]);
-        space.insert(mapping(0x3000, 0x5000, 2), 10);
+        space.insert(mapping(0x3000, 0x5000, 2), MonotonicTime(10));
         assert_eq!(inode(&space, 0x2fff, 20), Some(1));
         assert_eq!(inode(&space, 0x3000, 20), Some(2));
         assert_eq!(inode(&space, 0x4fff, 5), Some(1));
         assert_eq!(inode(&space, 0x5000, 20), Some(1));
-        let right = space.find(RuntimeAddress(0x5000), 20).unwrap();
+        let right = space.find(RuntimeAddress(0x5000), MonotonicTime(20)).unwrap();
         assert_eq!((right.start, right.offset), (RuntimeAddress(0x5000), FileOffset(0x5000)));
     }
 
@@ -287,7 +284,7 @@ mod tests {
     fn one_mapping_over_many_replaces_them_all() {
         let mut space =
             AddressSpace::from_snapshot((1..9).map(|i| mapping(i << 12, (i + 1) << 12, i)).collect());
-        space.insert(mapping(0x2800, 0x5800, 99), 10);
+        space.insert(mapping(0x2800, 0x5800, 99), MonotonicTime(10));
         assert_eq!(inode(&space, 0x27ff, 20), Some(2));
         assert_eq!(inode(&space, 0x4000, 20), Some(99));
         assert_eq!(inode(&space, 0x5800, 20), Some(5));
@@ -296,14 +293,14 @@ mod tests {
     #[test]
     fn inserting_the_same_mapping_again_changes_nothing() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
-        assert!(space.insert(mapping(0x1000, 0x2000, 1), 50));
-        assert_eq!(space.generation(u64::MAX), 0);
+        assert!(space.insert(mapping(0x1000, 0x2000, 1), MonotonicTime(50)));
+        assert_eq!(space.generation(MonotonicTime(u64::MAX)), 0);
     }
 
     #[test]
     fn a_mapping_is_valid_for_samples_that_are_slightly_older_than_its_event() {
         let mut space = AddressSpace::default();
-        space.insert(mapping(0x1000, 0x2000, 1), 100);
+        space.insert(mapping(0x1000, 0x2000, 1), MonotonicTime(100));
         assert_eq!(inode(&space, 0x1000, 99), Some(1));
     }
 
@@ -320,12 +317,12 @@ mod tests {
             mapping(0x5000, 0x6000, 3),
         ]);
         assert!(space.shares_mapping(&later));
-        space.reconcile(&later, 90..100);
+        space.reconcile(&later, MonotonicTime(90)..MonotonicTime(100));
         let inodes =
             |time_ns| [0x1000, 0x3000, 0x5000, 0x6000].map(|address| inode(&space, address, time_ns));
         assert_eq!(inodes(99), [Some(1), Some(2), Some(3), Some(3)]);
         assert_eq!(inodes(100), [Some(1), Some(9), Some(3), None]);
-        assert_eq!(space.generation(100) - space.generation(99), 2);
+        assert_eq!(space.generation(MonotonicTime(100)) - space.generation(MonotonicTime(99)), 2);
         assert!(!space.shares_mapping(&AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 5)])));
     }
 
@@ -334,9 +331,9 @@ mod tests {
         let mut space =
             AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1), mapping(0x3000, 0x4000, 2)]);
         let later = space.clone();
-        space.insert(mapping(0x3000, 0x4000, 9), 95);
-        space.insert(mapping(0x5000, 0x6000, 3), 95);
-        space.reconcile(&later, 90..100);
+        space.insert(mapping(0x3000, 0x4000, 9), MonotonicTime(95));
+        space.insert(mapping(0x5000, 0x6000, 3), MonotonicTime(95));
+        space.reconcile(&later, MonotonicTime(90)..MonotonicTime(100));
         let inodes = [0x1000, 0x3000, 0x5000].map(|address| inode(&space, address, 100));
         assert_eq!(inodes, [Some(1), Some(9), Some(3)]);
     }
@@ -345,7 +342,7 @@ mod tests {
     fn a_clone_does_not_see_later_changes() {
         let mut parent = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
         let child = parent.clone();
-        parent.insert(mapping(0x1000, 0x2000, 2), 10);
+        parent.insert(mapping(0x1000, 0x2000, 2), MonotonicTime(10));
         assert_eq!(inode(&child, 0x1000, 20), Some(1));
         assert_eq!(inode(&parent, 0x1000, 20), Some(2));
     }
@@ -354,7 +351,7 @@ mod tests {
     fn the_number_of_mappings_is_limited() {
         let mut space = AddressSpace::default();
         for i in 0..(MAX_MAPPINGS as u64 + 100) {
-            space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
+            space.insert(mapping(i << 12, (i << 12) + 0x800, 1), MonotonicTime(i));
         }
         assert_eq!(space.current().count(), MAX_MAPPINGS);
     }
@@ -363,12 +360,12 @@ mod tests {
     fn mappings_that_were_replaced_before_a_time_are_retired_and_generations_go_on() {
         let mut space = AddressSpace::default();
         for time in 0..10 {
-            space.insert(mapping(0x1000, 0x2000, time), 10 * time);
+            space.insert(mapping(0x1000, 0x2000, time), MonotonicTime(10 * time));
         }
-        let generations = [60, 90].map(|time| space.generation(time));
-        space.retire_replaced(50);
+        let generations = [60, 90].map(|time| space.generation(MonotonicTime(time)));
+        space.retire_replaced(MonotonicTime(50));
         assert_eq!(space.replaced.len(), 4);
-        assert_eq!([60, 90].map(|time| space.generation(time)), generations);
+        assert_eq!([60, 90].map(|time| space.generation(MonotonicTime(time))), generations);
         assert_eq!([65, 95].map(|time| inode(&space, 0x1000, time)), [Some(6), Some(9)]);
     }
 
@@ -376,11 +373,11 @@ mod tests {
     fn the_number_of_replaced_mappings_is_limited_and_the_latest_are_kept() {
         let mut space = AddressSpace::default();
         for time in 0..(MAX_REPLACED_MAPPINGS as u64 + 100) {
-            space.insert(mapping(0x1000, 0x1800, time), time);
+            space.insert(mapping(0x1000, 0x1800, time), MonotonicTime(time));
         }
         assert!(space.replaced.len() <= MAX_REPLACED_MAPPINGS);
         let last = MAX_REPLACED_MAPPINGS as u64 + 99;
         assert_eq!(inode(&space, 0x1000, last - 1), Some(last - 1));
-        assert_eq!(space.generation(last), space.generation(last - 1) + 1);
+        assert_eq!(space.generation(MonotonicTime(last)), space.generation(MonotonicTime(last - 1)) + 1);
     }
 }

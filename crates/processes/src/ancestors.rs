@@ -1,6 +1,8 @@
 //! Finds the processes from whose forks a process descends: it has their memory, with their JIT code.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use profiler_addresses::MonotonicTime;
 
 use crate::{
     AddressSpace, Identity, Mapping, ProcFs, Process, ProcessKey, ProcessTable, Status,
@@ -11,7 +13,7 @@ use crate::{
 const MAX_GENERATIONS: usize = 8;
 
 /// Tolerance of comparisons with a start time, which is known in clock ticks.
-const TICK_NS: u64 = 10_000_000;
+const TICK: Duration = Duration::from_millis(10);
 
 /// A fork that the session saw.
 #[derive(Clone, Debug)]
@@ -19,12 +21,12 @@ pub(crate) struct SeenFork {
     /// The process that forked.
     key: ProcessKey,
     pid: u32,
-    /// Its own fork or exec, `CLOCK_MONOTONIC`; 0 when the session did not see it.
-    since_ns: u64,
+    /// Its own fork or exec; zero when the session did not see it.
+    since: MonotonicTime,
     /// Its attributes, if they were known at the fork.
     identity: Option<Arc<Identity>>,
-    /// Time of the fork, `CLOCK_MONOTONIC`.
-    forked_ns: u64,
+    /// Time of the fork.
+    forked: MonotonicTime,
 }
 
 /// A process from whose fork another one descends, without an exec in between.
@@ -36,11 +38,11 @@ pub struct Ancestor {
     pub pid: u32,
     /// Its attributes.
     pub identity: Arc<Identity>,
-    /// The time of the fork, `CLOCK_MONOTONIC`: the descendant has none of its later code. One that the session did not see is
+    /// The time of the fork: the descendant has none of its later code. One that the session did not see is
     /// known in clock ticks: this is the first time at which it can have been.
-    pub forked_after_ns: u64,
+    pub forked_after: MonotonicTime,
     /// The last time at which the fork can have been.
-    pub forked_ns: u64,
+    pub forked: MonotonicTime,
     /// Its executable mappings, where the session did not see the fork.
     mappings: Option<AddressSpace>,
 }
@@ -49,7 +51,7 @@ impl Ancestor {
     /// Whether a mapping of the descendant can be that of this process.
     pub fn can_share(&self, mapping: &Mapping) -> bool {
         let Some(mappings) = &self.mappings else { return true };
-        let same = mappings.find(mapping.start, u64::MAX);
+        let same = mappings.find(mapping.start, MonotonicTime::MAX);
         same.is_some_and(|same| {
             same.start == mapping.start && same.end == mapping.end && same.backing == mapping.backing
         })
@@ -58,21 +60,21 @@ impl Ancestor {
 
 impl Process {
     /// The forks from which a child of this process descends that is forked at a time.
-    pub(crate) fn forks_of_child(&self, forked_ns: u64) -> Vec<SeenFork> {
+    pub(crate) fn forks_of_child(&self, forked: MonotonicTime) -> Vec<SeenFork> {
         let own = SeenFork {
             key: self.key,
             pid: self.pid,
-            since_ns: self.since_ns,
+            since: self.since,
             identity: self.identity.clone(),
-            forked_ns,
+            forked,
         };
         let older = self.forks.iter().take(MAX_GENERATIONS - 1).cloned();
         std::iter::once(own).chain(older).collect()
     }
 
     /// Whether an address had the same kind of code at a time as now.
-    pub fn had_code_at(&self, mapping: &Mapping, time_ns: u64) -> bool {
-        let before = self.space.find(mapping.start, time_ns);
+    pub fn had_code_at(&self, mapping: &Mapping, time: MonotonicTime) -> bool {
+        let before = self.space.find(mapping.start, time);
         before.is_some_and(|before| before.backing == mapping.backing)
     }
 }
@@ -91,17 +93,17 @@ impl ProcessTable {
                 key: Some(fork.key),
                 pid: fork.pid,
                 identity,
-                forked_after_ns: fork.forked_ns,
-                forked_ns: fork.forked_ns,
+                forked_after: fork.forked,
+                forked: fork.forked,
                 mappings: None,
             });
         }
         // What the session did not see begins at the oldest process that it saw.
         let oldest = ancestors.last().map(|oldest| (oldest.pid, Arc::clone(&oldest.identity)));
-        let since_ns = process.forks.last().map_or(process.since_ns, |fork| fork.since_ns);
+        let since = process.forks.last().map_or(process.since, |fork| fork.since);
         let mut descendant = oldest.or_else(|| Some((process.pid, process.identity.clone()?)));
         while ancestors.len() < MAX_GENERATIONS
-            && since_ns == 0
+            && since == MonotonicTime::ZERO
             && let Some((pid, identity)) = descendant.take()
             && let Some(parent) = parent_in_proc(self.proc(), pid, &identity)
         {
@@ -118,7 +120,7 @@ impl ProcessTable {
             let read = read_identity(self.proc(), fork.pid);
             // A later process can have the PID, and a zombie has no root directory.
             let is_later = |identity: &Identity| {
-                monotonic_ns_of(identity.started_unix_ns) > fork.forked_ns.saturating_add(TICK_NS)
+                monotonic_time_of(identity.started_unix_ns) > fork.forked.saturating_add(TICK)
             };
             let read = read.filter(|identity| {
                 !self.proc().is_live() || (identity.root.is_some() && !is_later(identity))
@@ -132,10 +134,10 @@ impl ProcessTable {
 /// The attributes of a process that has ended, by those of a descendant. The process ids are known without a PID namespace only.
 fn inherited_identity(fork: &SeenFork, descendant: &Identity) -> Option<Identity> {
     let has_no_namespace = descendant.status.innermost_pid == descendant.status.pid;
-    (has_no_namespace && fork.since_ns > 0).then(|| Identity {
+    (has_no_namespace && fork.since > MonotonicTime::ZERO).then(|| Identity {
         status: Status { pid: fork.pid, innermost_pid: fork.pid, ..descendant.status.clone() },
         start_ticks: 0,
-        started_unix_ns: unix_ns_of(fork.since_ns),
+        started_unix_ns: unix_ns_of(fork.since),
         executable: descendant.executable.clone(),
         program: None,
         environment: descendant.environment.clone(),
@@ -162,13 +164,14 @@ fn parent_in_proc(proc: &ProcFs, pid: u32, identity: &Identity) -> Option<Ancest
         && proc.are_of_one_tenant(identity, &parent);
     let mappings = proc.read(parent_pid, "maps").ok().filter(|_| is_parent)?;
     // The times of a capture are those of another boot.
-    let forked_after_ns = if proc.is_live() { monotonic_ns_of(identity.started_unix_ns) } else { u64::MAX };
+    let forked_after =
+        if proc.is_live() { monotonic_time_of(identity.started_unix_ns) } else { MonotonicTime::MAX };
     Some(Ancestor {
         key: None,
         pid: parent_pid,
         identity: Arc::new(parent),
-        forked_after_ns,
-        forked_ns: forked_after_ns.saturating_add(TICK_NS),
+        forked_after,
+        forked: forked_after.saturating_add(TICK),
         mappings: Some(AddressSpace::from_snapshot(crate::maps::parse_executable(&mappings))),
     })
 }
@@ -181,13 +184,14 @@ impl ProcFs {
     }
 }
 
-/// The time on `CLOCK_MONOTONIC` of a time since 1970-01-01 UTC, as if the machine had never been suspended since.
-fn monotonic_ns_of(unix_ns: u64) -> u64 {
-    let (monotonic_ns, now_ns) = status::now();
-    monotonic_ns.saturating_sub(now_ns.saturating_sub(unix_ns)).max(1)
+/// The monotonic time of a time since 1970-01-01 UTC, as if the machine had never been suspended since.
+fn monotonic_time_of(unix_ns: u64) -> MonotonicTime {
+    let (now, now_unix_ns) = status::now();
+    let age = Duration::from_nanos(now_unix_ns.saturating_sub(unix_ns));
+    now.saturating_sub(age).max(MonotonicTime(1))
 }
 
-fn unix_ns_of(monotonic_ns: u64) -> u64 {
-    let (now_monotonic_ns, now_ns) = status::now();
-    now_ns.saturating_sub(now_monotonic_ns.saturating_sub(monotonic_ns))
+fn unix_ns_of(time: MonotonicTime) -> u64 {
+    let (now, now_unix_ns) = status::now();
+    now_unix_ns.saturating_sub(now.nanoseconds_since(time))
 }

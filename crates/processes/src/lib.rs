@@ -11,7 +11,7 @@
 //! again later, without the processes.
 //!
 //! ```
-//! use profiler_addresses::{FileOffset, RuntimeAddress};
+//! use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
 //! use profiler_processes::{AddressSpace, Backing, maps};
 //!
 //! let text = b"\
@@ -25,7 +25,7 @@
 //! assert!(matches!(&mappings[0].backing, Backing::File { path, .. } if &**path == "/usr/lib/libc.so.6"));
 //!
 //! let address_space = AddressSpace::from_snapshot(mappings);
-//! let mapping = address_space.find(RuntimeAddress(0x7f1c_2700_0010), 0).unwrap();
+//! let mapping = address_space.find(RuntimeAddress(0x7f1c_2700_0010), MonotonicTime::ZERO).unwrap();
 //! assert_eq!(mapping.backing, Backing::Jit);
 //! ```
 //!
@@ -82,7 +82,7 @@ mod wait_partners;
 
 pub use address_space::AddressSpace;
 pub use ancestors::Ancestor;
-pub use clock::monotonic_ns;
+pub use clock::monotonic_time;
 pub use cpu_set::{CpuSet, InvalidCpuSet};
 pub use error::{FindError, LookupError};
 pub use file_version::FileVersion;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 
 use crate::{
     AddressSpace, Backing, LookupError, Mapping, Status, ancestors::SeenFork, kubernetes::ContainerNames,
@@ -32,10 +32,10 @@ pub struct Process {
     pub(crate) parent: Option<ProcessKey>,
     /// The forks since the last exec that the session saw, the latest first.
     pub(crate) forks: Vec<SeenFork>,
-    /// Time of the fork or exec, `CLOCK_MONOTONIC`; 0 when the profiler did not see it.
-    pub(crate) since_ns: u64,
-    /// Time of the last thread's exit or the next exec, `CLOCK_MONOTONIC`.
-    pub(crate) until_ns: Option<u64>,
+    /// Time of the fork or exec; zero when the profiler did not see it.
+    pub(crate) since: MonotonicTime,
+    /// Time of the last thread's exit or the next exec.
+    pub(crate) until: Option<MonotonicTime>,
     /// Threads that have not exited; `None` when the number is unknown.
     pub(crate) threads: Option<u32>,
     /// Whether its attributes were read from `/proc`, or it ended before.
@@ -128,50 +128,59 @@ impl Process {
         self.published.name.as_deref().or_else(of_environment)
     }
 
-    /// Finds the mapping that contains an address at a time (`CLOCK_MONOTONIC`).
+    /// Finds the mapping that contains an address at a time.
     ///
     /// # Errors
     /// When the process has no mapping there or its mappings could not be read.
-    pub fn find_mapping(&self, address: RuntimeAddress, time_ns: u64) -> Result<&Arc<Mapping>, LookupError> {
+    pub fn find_mapping(
+        &self,
+        address: RuntimeAddress,
+        time: MonotonicTime,
+    ) -> Result<&Arc<Mapping>, LookupError> {
         match self.completeness {
-            Completeness::All => self.space.find(address, time_ns).ok_or(LookupError::NoMapping),
+            Completeness::All => self.space.find(address, time).ok_or(LookupError::NoMapping),
             Completeness::Unavailable(error) => Err(error),
             Completeness::Unread => Err(LookupError::NoMapping),
         }
     }
 
     /// The generation of the mappings at a time, as [`AddressSpace::generation`].
-    pub fn mapping_generation(&self, time_ns: u64) -> usize {
-        self.space.generation(time_ns)
+    pub fn mapping_generation(&self, time: MonotonicTime) -> usize {
+        self.space.generation(time)
     }
 
-    /// The time of the mappings from which the unwind tables in use at `time_ns` were made, if mappings of files had been
-    /// replaced since then; `CLOCK_MONOTONIC`. See
+    /// The time of the mappings from which the unwind tables in use at `time` were made, if mappings of files had been
+    /// replaced since then. See
     /// [`ProcessTable::note_installation`](crate::ProcessTable::note_installation).
-    pub fn unwind_tables_outdated_since(&self, time_ns: u64) -> Option<u64> {
-        let since_ns = self.watch.as_ref()?.installation_at(time_ns)?.as_of_ns;
-        self.space.were_files_replaced(since_ns..time_ns).then_some(since_ns)
+    pub fn unwind_tables_outdated_since(&self, time: MonotonicTime) -> Option<MonotonicTime> {
+        let since = self.watch.as_ref()?.installation_at(time)?.as_of;
+        self.space.were_files_replaced(since..time).then_some(since)
     }
 
-    /// The time of the call frame information of JIT code that was in use at `time_ns`
-    /// ([`Installation::jit_code_as_of_ns`](crate::Installation::jit_code_as_of_ns)); `None` if none was.
-    pub fn jit_code_as_of(&self, time_ns: u64) -> Option<u64> {
-        self.watch.as_ref()?.jit_code_as_of(time_ns)
+    /// The time of the call frame information of JIT code that was in use at `time`
+    /// ([`Installation::jit_code_as_of`](crate::Installation::jit_code_as_of)); `None` if none was.
+    pub fn jit_code_as_of(&self, time: MonotonicTime) -> Option<MonotonicTime> {
+        self.watch.as_ref()?.jit_code_as_of(time)
     }
 
-    /// Whether the mapping of a file that contained an address was replaced after `since_ns` and before `time_ns`.
-    pub fn was_file_replaced(&self, address: RuntimeAddress, since_ns: u64, time_ns: u64) -> bool {
-        self.space.was_file_replaced(address, since_ns..time_ns)
+    /// Whether the mapping of a file that contained an address was replaced after `since` and before `time`.
+    pub fn was_file_replaced(
+        &self,
+        address: RuntimeAddress,
+        since: MonotonicTime,
+        time: MonotonicTime,
+    ) -> bool {
+        self.space.was_file_replaced(address, since..time)
     }
 
     /// Drops the mappings that were replaced by a time, but for those that the unwind tables in use at that time were made of:
     /// only later times are looked up from now on.
-    pub(crate) fn retire_replaced(&mut self, until_ns: u64) {
-        let installation = self.watch.as_ref().and_then(|watch| watch.installation_at(until_ns));
-        let as_of_ns = installation.map_or(until_ns, |installation| installation.as_of_ns);
-        self.space.retire_replaced(until_ns.min(as_of_ns));
+    pub(crate) fn retire_replaced(&mut self, until: MonotonicTime) {
+        let installation = self.watch.as_ref().and_then(|watch| watch.installation_at(until));
+        let as_of = installation.map_or(until, |installation| installation.as_of);
+        self.space.retire_replaced(until.min(as_of));
         if let Some(watch) = &mut self.watch {
-            watch.retire_jit_code(until_ns);
+            watch.retire_jit_code(until);
         }
     }
 
@@ -212,6 +221,6 @@ impl Process {
 
     /// Whether the process has exited or executed another program.
     pub fn has_ended(&self) -> bool {
-        self.until_ns.is_some()
+        self.until.is_some()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use profiler_addresses::MonotonicTime;
+
 use crate::{SidebandEvent, SidebandEventKind, Tid};
 
 /// Target processes at most. The limit bounds the profiler's memory when a target forks without end.
@@ -35,13 +37,13 @@ pub enum ProcessFilter {
 #[derive(Debug)]
 pub(crate) struct Targets {
     filter: ProcessFilter,
-    /// When ids were given to others, `CLOCK_MONOTONIC`.
-    reused_ns: HashMap<u32, u64>,
+    /// When ids were given to others.
+    reuse_times: HashMap<u32, MonotonicTime>,
 }
 
 impl Targets {
     pub(crate) fn new(filter: ProcessFilter) -> Self {
-        Self { filter, reused_ns: HashMap::new() }
+        Self { filter, reuse_times: HashMap::new() }
     }
 
     /// Whether an event refers to a target.
@@ -63,33 +65,33 @@ impl Targets {
     }
 
     /// Whether a process with this id at a time can be sampled.
-    pub(crate) fn contained_process(&self, pid: u32, time_ns: u64) -> bool {
+    pub(crate) fn contained_process(&self, pid: u32, time: MonotonicTime) -> bool {
         // The ids of the filter's threads are what is reused where it selects threads.
         let selects_threads = matches!(self.filter, ProcessFilter::Threads { .. });
-        self.contains(pid) && (selects_threads || !self.is_reused(pid, time_ns))
+        self.contains(pid) && (selects_threads || !self.is_reused(pid, time))
     }
 
     /// Whether a thread was a target at a time.
-    pub(crate) fn contained(&self, pid: u32, tid: Tid, time_ns: u64) -> bool {
+    pub(crate) fn contained(&self, pid: u32, tid: Tid, time: MonotonicTime) -> bool {
         match &self.filter {
-            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !self.is_reused(tid.0, time_ns),
-            _ => self.contained_process(pid, time_ns),
+            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !self.is_reused(tid.0, time),
+            _ => self.contained_process(pid, time),
         }
     }
 
     /// Whether the kernel had given an id to another process or thread by a time.
-    fn is_reused(&self, id: u32, time_ns: u64) -> bool {
-        self.reused_ns.get(&id).is_some_and(|reused_ns| *reused_ns <= time_ns)
+    fn is_reused(&self, id: u32, time: MonotonicTime) -> bool {
+        self.reuse_times.get(&id).is_some_and(|reused| *reused <= time)
     }
 
     /// Notices a process or thread that was started. Returns whether its process can be sampled.
-    pub(crate) fn start(&mut self, pid: u32, tid: Tid, parent: Option<u32>, time_ns: u64) -> bool {
-        let is_child = parent.is_some_and(|parent| self.contained_process(parent, time_ns));
+    pub(crate) fn start(&mut self, pid: u32, tid: Tid, parent: Option<u32>, time: MonotonicTime) -> bool {
+        let is_child = parent.is_some_and(|parent| self.contained_process(parent, time));
         match &mut self.filter {
             ProcessFilter::All => true,
             ProcessFilter::Threads { tids, pids } => {
                 if tids.contains(&tid) {
-                    self.reused_ns.entry(tid.0).or_insert(time_ns);
+                    self.reuse_times.entry(tid.0).or_insert(time);
                 }
                 parent.is_none() && pids.contains(&pid)
             }
@@ -98,11 +100,11 @@ impl Targets {
                     return pids.contains(&pid);
                 }
                 if *children && is_child {
-                    self.reused_ns.remove(&pid);
+                    self.reuse_times.remove(&pid);
                     return pids.contains(&pid) || (pids.len() < MAX_TARGETS && pids.insert(pid));
                 }
                 if pids.contains(&pid) {
-                    self.reused_ns.entry(pid).or_insert(time_ns);
+                    self.reuse_times.entry(pid).or_insert(time);
                 }
                 false
             }
@@ -113,7 +115,7 @@ impl Targets {
     pub(crate) fn remove(&mut self, pid: u32) {
         if let ProcessFilter::Only { pids, children: true } = &mut self.filter {
             pids.remove(&pid);
-            self.reused_ns.remove(&pid);
+            self.reuse_times.remove(&pid);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::clock::monotonic_ns;
+use profiler_addresses::MonotonicTime;
+
+use crate::clock::monotonic_time;
 
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
@@ -16,9 +18,9 @@ use crate::{kubernetes::KnownNames, process_context::published_service_name, ser
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) pid: u32,
-    /// When the reading began, `CLOCK_MONOTONIC`.
-    pub(crate) began_ns: u64,
-    pub(crate) ended_ns: u64,
+    /// When the reading began.
+    pub(crate) began: MonotonicTime,
+    pub(crate) ended: MonotonicTime,
     /// [`LookupError::ProcessGone`] only when the process did not exist any more.
     pub(crate) identity: Result<Identity, LookupError>,
     pub(crate) comm: Option<String>,
@@ -33,26 +35,26 @@ pub(crate) struct ProcessReader {
     /// `None` for a capture, which has no files of a container runtime.
     #[cfg(feature = "pods")]
     names: Option<KnownNames>,
-    now_ns: fn() -> u64,
+    now: fn() -> MonotonicTime,
 }
 
 impl ProcessReader {
     pub(crate) fn new(proc: Arc<ProcFs>) -> Self {
         // A capture has what was read when it was taken, before the later sideband events.
-        let now_ns = if proc.is_live() { monotonic_ns } else { || 0 };
+        let now = if proc.is_live() { monotonic_time } else { || MonotonicTime::ZERO };
         Self {
             #[cfg(feature = "pods")]
             names: proc.is_live().then(|| KnownNames::of_node(&proc)),
             proc,
             roots: RootDirectories::default(),
-            now_ns,
+            now,
         }
     }
 
     /// A reader with another clock.
     #[cfg(test)]
-    pub(crate) fn with_clock(proc: Arc<ProcFs>, now_ns: fn() -> u64) -> Self {
-        Self { now_ns, ..Self::new(proc) }
+    pub(crate) fn with_clock(proc: Arc<ProcFs>, now: fn() -> MonotonicTime) -> Self {
+        Self { now, ..Self::new(proc) }
     }
 
     /// Where processes are read.
@@ -60,18 +62,18 @@ impl ProcessReader {
         &self.proc
     }
 
-    /// `CLOCK_MONOTONIC` now.
-    pub(crate) fn now_ns(&self) -> u64 {
-        (self.now_ns)()
+    /// The time now.
+    pub(crate) fn now(&self) -> MonotonicTime {
+        (self.now)()
     }
 
     /// Reads a process.
     pub(crate) fn read(&mut self, pid: u32) -> Reading {
-        let began_ns = self.now_ns();
+        let began = self.now();
         let comm = self.comm(pid);
         let identity = self.identity(pid, comm.as_deref().unwrap_or_default());
         let space = self.address_space(pid);
-        Reading { pid, began_ns, ended_ns: self.now_ns(), identity, comm, space }
+        Reading { pid, began, ended: self.now(), identity, comm, space }
     }
 
     /// The service name that a running process publishes in its memory. A capture has no memory.

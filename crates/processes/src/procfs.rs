@@ -440,6 +440,8 @@ fn map_files_entry(mapping: &Mapping) -> String {
 
 #[cfg(test)]
 mod tests {
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
     use crate::{
         AddressSpace, ProcessKey,
@@ -563,7 +565,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let text = b"x".to_vec();
         let read = |process: &Process| proc.read_memory(process, RuntimeAddress(text.as_ptr() as u64), 1);
-        let ended = Process { until_ns: Some(1), ..own_process(&proc) };
+        let ended = Process { until: Some(MonotonicTime(1)), ..own_process(&proc) };
         assert_eq!(read(&ended).unwrap_err().kind(), io::ErrorKind::NotFound);
         let mut replaced = own_process(&proc);
         let identity = replaced.identity.as_mut().and_then(Arc::get_mut).unwrap();
@@ -585,8 +587,8 @@ mod tests {
             completeness: Completeness::All,
             parent: None,
             forks: Vec::new(),
-            since_ns: 0,
-            until_ns: None,
+            since: MonotonicTime(0),
+            until: None,
             threads: None,
             is_read: true,
             sampled_in: 0,

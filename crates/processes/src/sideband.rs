@@ -1,13 +1,16 @@
 //! Sideband events of processes: mmap, comm, exec, fork, thread start and exit.
 
+use profiler_addresses::MonotonicTime;
+
 use crate::{Mapping, Tid};
 
 /// A sideband event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SidebandEvent {
-    /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub time_ns: u64,
+    /// Its time.
+    #[cfg_attr(feature = "serde", serde(rename = "time_ns"))]
+    pub time: MonotonicTime,
     /// Id of the process, in the profiler's PID namespace.
     pub pid: u32,
     /// Id of the thread that caused the event, in the profiler's PID namespace.

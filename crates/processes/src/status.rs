@@ -1,9 +1,11 @@
 //! Parses `/proc/PID/status` and the start time in `/proc/PID/stat`.
 
+use profiler_addresses::MonotonicTime;
+use rustix::time::ClockId;
+
 #[cfg(fuzzing)]
 use crate::Stat;
-
-const NS_PER_S: u64 = 1_000_000_000;
+use crate::clock::{NS_PER_S, monotonic_time, nanoseconds_of};
 
 /// Ids and state of a process, from `/proc/PID/status` (proc_pid_status(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,20 +71,14 @@ pub(crate) fn parse_stack_start(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(28 - 3)?.parse().ok()
 }
 
-/// `CLOCK_MONOTONIC`, and nanoseconds since 1970-01-01 UTC, at the same moment.
-pub(crate) fn now() -> (u64, u64) {
-    (now_of(rustix::time::ClockId::Monotonic), now_of(rustix::time::ClockId::Realtime))
-}
-
-fn now_of(clock: rustix::time::ClockId) -> u64 {
-    let now = rustix::time::clock_gettime(clock);
-    u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
+/// The time, and nanoseconds since 1970-01-01 UTC, at the same moment.
+pub(crate) fn now() -> (MonotonicTime, u64) {
+    (monotonic_time(), nanoseconds_of(ClockId::Realtime))
 }
 
 /// Converts clock ticks since boot to nanoseconds since 1970-01-01 UTC.
 pub(crate) fn ticks_to_unix_ns(ticks_since_boot: u64) -> u64 {
-    let booted =
-        now_of(rustix::time::ClockId::Realtime).saturating_sub(now_of(rustix::time::ClockId::Boottime));
+    let booted = nanoseconds_of(ClockId::Realtime).saturating_sub(nanoseconds_of(ClockId::Boottime));
     let tick_ns = NS_PER_S / rustix::param::clock_ticks_per_second().max(1);
     booted.saturating_add(ticks_since_boot.saturating_mul(tick_ns))
 }

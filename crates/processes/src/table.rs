@@ -5,9 +5,12 @@ mod mapping_watch;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 pub(crate) use self::mapping_watch::Watch;
+use profiler_addresses::MonotonicTime;
+
 use self::mapping_watch::WatchQueue;
 pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
@@ -26,11 +29,11 @@ const MAX_PROCESSES: usize = 64 * 1024;
 const MAX_IDLE_INTERVALS: u64 = 2;
 
 /// The least time between two comparisons of all sampled processes with `/proc`.
-const COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
+const COMPARISON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a process is kept after its last thread's exit: Linux 6.16 and later report the exit before the address space
 /// is torn down, which is sampled too.
-const TEARDOWN_TIME_NS: u64 = 1_000_000_000;
+const TEARDOWN_TIME: Duration = Duration::from_secs(1);
 
 /// All processes that sideband events or samples have referred to, until they are retired.
 ///
@@ -45,13 +48,13 @@ pub struct ProcessTable {
     /// The processes that had a PID, oldest first. Never empty.
     by_pid: HashMap<u32, VecDeque<ProcessKey>>,
     /// The processes that have ended, with the time, oldest first.
-    ended: VecDeque<(u64, ProcessKey)>,
+    ended: VecDeque<(MonotonicTime, ProcessKey)>,
     /// Readings of `/proc` that are later than the events, oldest first.
     readings: VecDeque<Reading>,
     next_key: u64,
-    watermark_ns: u64,
+    watermark: MonotonicTime,
     /// The time of the newest event or reading that was applied.
-    applied_ns: u64,
+    applied: MonotonicTime,
     watches: WatchQueue,
     /// The number of the current interval.
     interval: u64,
@@ -59,7 +62,7 @@ pub struct ProcessTable {
     losses: u64,
     /// Whether events were lost since then.
     has_lost_events: bool,
-    next_comparison_ns: u64,
+    next_comparison: MonotonicTime,
 }
 
 /// The process of a sample.
@@ -93,13 +96,13 @@ impl ProcessTable {
             ended: VecDeque::new(),
             readings: VecDeque::new(),
             next_key: 0,
-            watermark_ns: u64::MAX,
-            applied_ns: 0,
+            watermark: MonotonicTime::MAX,
+            applied: MonotonicTime::ZERO,
             watches: WatchQueue::default(),
             interval: 1,
             losses: 0,
             has_lost_events: false,
-            next_comparison_ns: 0,
+            next_comparison: MonotonicTime::ZERO,
         }
     }
 
@@ -125,18 +128,18 @@ impl ProcessTable {
 
     /// Applies a sideband event. Events must be in time order.
     pub fn apply(&mut self, event: SidebandEvent) {
-        let SidebandEvent { time_ns, pid, tid, kind } = event;
-        self.apply_readings(time_ns);
-        self.applied_ns = self.applied_ns.max(time_ns);
+        let SidebandEvent { time, pid, tid, kind } = event;
+        self.apply_readings(time);
+        self.applied = self.applied.max(time);
         match kind {
-            SidebandEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
-            SidebandEventKind::StartThread => self.start_thread(pid, tid, time_ns),
-            _ if !self.targets.contained_process(pid, time_ns) => {}
+            SidebandEventKind::Fork { parent } => self.fork(pid, parent, time),
+            SidebandEventKind::StartThread => self.start_thread(pid, tid, time),
+            _ if !self.targets.contained_process(pid, time) => {}
             SidebandEventKind::Map(mapping) => {
                 if let Some(process) = self.latest_mut(pid) {
                     let may_be_copied =
                         process.space.has_file_at(&mapping) && mapping.backing == Backing::Jit;
-                    process.space.insert(mapping, time_ns);
+                    process.space.insert(mapping, time);
                     self.report_mappings(pid);
                     // The event does not have the mappings around it, which tell copied text from JIT code.
                     if may_be_copied {
@@ -150,18 +153,18 @@ impl ProcessTable {
                 }
             }
             SidebandEventKind::Rename(_) => {}
-            SidebandEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
-            SidebandEventKind::Exit => self.exit(pid, tid, time_ns),
+            SidebandEventKind::Execute(comm) => self.execute(pid, &comm, time),
+            SidebandEventKind::Exit => self.exit(pid, tid, time),
         }
     }
 
-    /// Sets the time up to which all events have been applied, `CLOCK_MONOTONIC`. A new table takes none for missing.
-    pub fn advance(&mut self, watermark_ns: u64) {
-        self.watermark_ns = watermark_ns;
-        self.apply_readings(watermark_ns);
-        if self.has_lost_events && watermark_ns >= self.next_comparison_ns && watermark_ns < u64::MAX {
+    /// Sets the time up to which all events have been applied. A new table takes none for missing.
+    pub fn advance(&mut self, watermark: MonotonicTime) {
+        self.watermark = watermark;
+        self.apply_readings(watermark);
+        if self.has_lost_events && watermark >= self.next_comparison && watermark < MonotonicTime::MAX {
             self.has_lost_events = false;
-            self.next_comparison_ns = watermark_ns.saturating_add(COMPARISON_INTERVAL_NS);
+            self.next_comparison = watermark.saturating_add(COMPARISON_INTERVAL);
             self.losses += 1;
             self.compare_watched();
         }
@@ -176,13 +179,19 @@ impl ProcessTable {
 
     /// The process that had this PID at the time of a sample. At the first sample of a process, its attributes and
     /// mappings are read from `/proc`. `comm` is its name if `/proc` does not show one any more.
-    pub fn process_of_sample(&mut self, pid: u32, tid: Tid, time_ns: u64, comm: &str) -> ProcessOfSample {
-        if !self.targets.contained(pid, tid, time_ns) {
+    pub fn process_of_sample(
+        &mut self,
+        pid: u32,
+        tid: Tid,
+        time: MonotonicTime,
+        comm: &str,
+    ) -> ProcessOfSample {
+        if !self.targets.contained(pid, tid, time) {
             return ProcessOfSample::NotATarget;
         }
-        let complete = self.process_at(pid, time_ns).filter(|process| self.is_complete(process));
+        let complete = self.process_at(pid, time).filter(|process| self.is_complete(process));
         let complete = complete.map(|process| process.key);
-        let Some(key) = complete.or_else(|| self.complete(pid, time_ns, comm)) else {
+        let Some(key) = complete.or_else(|| self.complete(pid, time, comm)) else {
             return ProcessOfSample::AfterWatermark;
         };
         let Some(process) = self.processes.get_mut(&key) else { return ProcessOfSample::NotATarget };
@@ -197,19 +206,19 @@ impl ProcessTable {
     }
 
     /// Reads what is not known of the process of a sample; `None` while that is later than the events.
-    fn complete(&mut self, pid: u32, time_ns: u64, comm: &str) -> Option<ProcessKey> {
-        let mut key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
+    fn complete(&mut self, pid: u32, time: MonotonicTime, comm: &str) -> Option<ProcessKey> {
+        let mut key = self.find_at(pid, time).unwrap_or_else(|| self.add_earliest(pid, comm));
         if self.is_unread(key) {
             self.read(pid);
             // A reading can show that another program runs.
-            key = self.find_at(pid, time_ns).unwrap_or(key);
+            key = self.find_at(pid, time).unwrap_or(key);
         }
         (!self.is_unread(key) && self.inherit_mappings(key)).then_some(key)
     }
 
     /// Reads the attributes and mappings of a process before its first sample.
     pub fn prefetch(&mut self, pid: u32) -> ProcessKey {
-        let key = self.find_at(pid, u64::MAX).unwrap_or_else(|| self.add_earliest(pid, ""));
+        let key = self.find_at(pid, MonotonicTime::MAX).unwrap_or_else(|| self.add_earliest(pid, ""));
         if self.is_unread(key) {
             self.read(pid);
         }
@@ -219,18 +228,18 @@ impl ProcessTable {
     /// Retires the processes that ended some time before the watermark, unless they are still needed: no more samples of them
     /// will follow.
     pub fn retire_ended(&mut self, is_needed: impl Fn(ProcessKey) -> bool) -> Vec<RetiredProcess> {
-        let complete_ns = self.watermark_ns.saturating_sub(TEARDOWN_TIME_NS);
-        let count = self.ended.partition_point(|(until_ns, _)| *until_ns < complete_ns);
+        let complete_before = self.watermark.saturating_sub(TEARDOWN_TIME);
+        let count = self.ended.partition_point(|(until, _)| *until < complete_before);
         let ended: Vec<_> = self.ended.drain(..count).map(|(_, key)| key).collect();
         let keys = ended.into_iter().filter(|key| !is_needed(*key));
         keys.filter_map(|key| self.remove(key)).collect()
     }
 
-    /// Ends an interval: only times from `from_ns` on (`CLOCK_MONOTONIC`) are looked up from now on. Retires the processes
+    /// Ends an interval: only times from `from` on are looked up from now on. Retires the processes
     /// that have ended, those without samples for some intervals, and mappings that were replaced before.
-    pub fn end_interval(&mut self, from_ns: u64) {
+    pub fn end_interval(&mut self, from: MonotonicTime) {
         self.interval += 1;
-        self.processes.values_mut().for_each(|process| process.retire_replaced(from_ns));
+        self.processes.values_mut().for_each(|process| process.retire_replaced(from));
         let oldest = self.interval.saturating_sub(MAX_IDLE_INTERVALS);
         let losses = self.losses;
         // What was forked and never sampled is known from events alone: after a loss, its end may be among them.
@@ -242,17 +251,17 @@ impl ProcessTable {
         self.ended.retain(|(_, key)| processes.contains_key(key));
     }
 
-    fn fork(&mut self, pid: u32, parent: u32, time_ns: u64) {
-        if !self.targets.start(pid, Tid::leader_of(pid), Some(parent), time_ns) {
-            self.end(pid, time_ns);
+    fn fork(&mut self, pid: u32, parent: u32, time: MonotonicTime) {
+        if !self.targets.start(pid, Tid::leader_of(pid), Some(parent), time) {
+            self.end(pid, time);
             return;
         }
         if self.latest(parent).is_none() {
             self.add_earliest(parent, "");
         }
         let Some(parent) = self.latest(parent) else { return };
-        let (parent, comm, forks) = (parent.key, parent.comm.clone(), parent.forks_of_child(time_ns));
-        let key = self.begin(pid, &comm, time_ns);
+        let (parent, comm, forks) = (parent.key, parent.comm.clone(), parent.forks_of_child(time));
+        let key = self.begin(pid, &comm, time);
         if let Some(process) = self.processes.get_mut(&key) {
             process.parent = Some(parent);
             process.forks = forks;
@@ -261,8 +270,8 @@ impl ProcessTable {
         self.watch_child(pid, parent);
     }
 
-    fn start_thread(&mut self, pid: u32, tid: Tid, time_ns: u64) {
-        if !self.targets.start(pid, tid, None, time_ns) {
+    fn start_thread(&mut self, pid: u32, tid: Tid, time: MonotonicTime) {
+        if !self.targets.start(pid, tid, None, time) {
             return;
         }
         if let Some(process) = self.latest_mut(pid) {
@@ -270,53 +279,53 @@ impl ProcessTable {
         }
     }
 
-    fn execute(&mut self, pid: u32, comm: &str, time_ns: u64) {
-        let key = self.begin(pid, comm, time_ns);
+    fn execute(&mut self, pid: u32, comm: &str, time: MonotonicTime) {
+        let key = self.begin(pid, comm, time);
         if let Some(process) = self.processes.get_mut(&key) {
             process.completeness = Completeness::All;
         }
     }
 
     /// A process ends with its last thread, which need not be the leader.
-    fn exit(&mut self, pid: u32, tid: Tid, time_ns: u64) {
+    fn exit(&mut self, pid: u32, tid: Tid, time: MonotonicTime) {
         let Some(process) = self.latest_mut(pid) else { return };
         process.threads = process.threads.map(|threads| threads.saturating_sub(1));
         if process.threads.map_or(tid.is_leader_of(pid), |threads| threads == 0) {
-            self.end(pid, time_ns);
+            self.end(pid, time);
         }
     }
 
     /// Begins a process with one thread at its fork or exec, and ends the one that had the PID before.
-    fn begin(&mut self, pid: u32, comm: &str, time_ns: u64) -> ProcessKey {
-        self.end(pid, time_ns);
+    fn begin(&mut self, pid: u32, comm: &str, time: MonotonicTime) -> ProcessKey {
+        self.end(pid, time);
         if let Some(previous) = self.latest(pid).map(|process| process.key) {
             self.end_watch(previous);
         }
-        let key = self.add(pid, comm, time_ns);
+        let key = self.add(pid, comm, time);
         if let Some(process) = self.processes.get_mut(&key) {
             process.threads = Some(1);
         }
         key
     }
 
-    fn end(&mut self, pid: u32, time_ns: u64) {
+    fn end(&mut self, pid: u32, time: MonotonicTime) {
         if let Some(process) = self.latest_mut(pid)
-            && process.until_ns.is_none()
+            && process.until.is_none()
         {
-            process.until_ns = Some(time_ns);
+            process.until = Some(time);
             let key = process.key;
-            self.ended.push_back((time_ns, key));
+            self.ended.push_back((time, key));
         }
     }
 
-    fn find_at(&self, pid: u32, time_ns: u64) -> Option<ProcessKey> {
-        self.process_at(pid, time_ns).map(|process| process.key)
+    fn find_at(&self, pid: u32, time: MonotonicTime) -> Option<ProcessKey> {
+        self.process_at(pid, time).map(|process| process.key)
     }
 
-    fn process_at(&self, pid: u32, time_ns: u64) -> Option<&Process> {
+    fn process_at(&self, pid: u32, time: MonotonicTime) -> Option<&Process> {
         let keys = self.by_pid.get(&pid)?.iter().rev();
         let mut processes = keys.filter_map(|key| self.processes.get(key));
-        processes.find(|process| process.since_ns <= time_ns)
+        processes.find(|process| process.since <= time)
     }
 
     fn latest(&self, pid: u32) -> Option<&Process> {
@@ -327,7 +336,7 @@ impl ProcessTable {
         self.processes.get_mut(self.by_pid.get(&pid)?.back()?)
     }
 
-    fn add(&mut self, pid: u32, comm: &str, since_ns: u64) -> ProcessKey {
+    fn add(&mut self, pid: u32, comm: &str, since: MonotonicTime) -> ProcessKey {
         if self.processes.len() >= MAX_PROCESSES {
             self.make_room();
         }
@@ -342,8 +351,8 @@ impl ProcessTable {
             completeness: Completeness::Unread,
             parent: None,
             forks: Vec::new(),
-            since_ns,
-            until_ns: None,
+            since,
+            until: None,
             threads: None,
             is_read: false,
             sampled_in: 0,
@@ -358,18 +367,18 @@ impl ProcessTable {
 
     /// Adds the process that had a PID before all others that are known.
     fn add_earliest(&mut self, pid: u32, comm: &str) -> ProcessKey {
-        let key = self.add(pid, comm, 0);
+        let key = self.add(pid, comm, MonotonicTime::ZERO);
         let next = self.by_pid.get_mut(&pid).and_then(|keys| {
             keys.rotate_right(1);
             keys.get(1)
         });
-        let until_ns = next.and_then(|next| self.processes.get(next)).map(|next| next.since_ns);
-        if let Some(until_ns) = until_ns
+        let until = next.and_then(|next| self.processes.get(next)).map(|next| next.since);
+        if let Some(until) = until
             && let Some(process) = self.processes.get_mut(&key)
         {
-            process.until_ns = Some(until_ns);
+            process.until = Some(until);
             // It is retired with the next one that ends.
-            self.ended.push_front((until_ns, key));
+            self.ended.push_front((until, key));
         }
         key
     }
@@ -428,24 +437,24 @@ impl ProcessTable {
         }
         let reading = self.reader.read(pid);
         self.readings.push_back(reading);
-        self.apply_readings(self.watermark_ns);
+        self.apply_readings(self.watermark);
     }
 
     /// Applies the readings from before a time.
-    fn apply_readings(&mut self, time_ns: u64) {
-        let count = self.readings.partition_point(|reading| reading.ended_ns <= time_ns);
+    fn apply_readings(&mut self, time: MonotonicTime) {
+        let count = self.readings.partition_point(|reading| reading.ended <= time);
         for reading in self.readings.drain(..count).collect::<Vec<_>>() {
             self.apply_reading(reading);
         }
     }
 
     fn apply_reading(&mut self, reading: Reading) {
-        let Reading { pid, began_ns, ended_ns, identity, comm, space } = reading;
-        self.applied_ns = self.applied_ns.max(ended_ns);
+        let Reading { pid, began, ended, identity, comm, space } = reading;
+        self.applied = self.applied.max(ended);
         let losses = self.losses;
         let Some(process) = self.latest_mut(pid) else { return };
         // An exec or exit during the reading leaves some of both. The next sample reads again.
-        if process.since_ns > began_ns && process.since_ns <= ended_ns {
+        if process.since > began && process.since <= ended {
             return;
         }
         process.is_read = true;
@@ -454,7 +463,7 @@ impl ProcessTable {
         }
         let is_gone = matches!(identity, Err(LookupError::ProcessGone));
         if is_gone && process.watch.is_some() {
-            return self.end(pid, ended_ns);
+            return self.end(pid, ended);
         }
         let identity = identity.ok();
         let known = process.identity.as_deref();
@@ -465,7 +474,7 @@ impl ProcessTable {
             && process.mappings().next().is_some()
             && space.as_ref().is_ok_and(|space| !process.space.shares_mapping(space));
         let process = if is_other_process || is_other_program {
-            let key = self.begin(pid, "", began_ns);
+            let key = self.begin(pid, "", began);
             self.processes.get_mut(&key)
         } else {
             self.latest_mut(pid)
@@ -481,7 +490,7 @@ impl ProcessTable {
         process.comm = comm.unwrap_or(std::mem::take(&mut process.comm));
         match space {
             Ok(space) => {
-                process.space.reconcile(&space, began_ns..ended_ns);
+                process.space.reconcile(&space, began..ended);
                 process.completeness = Completeness::All;
             }
             Err(LookupError::ProcessGone) => {}

@@ -5,37 +5,39 @@
 //! the drain began are complete, and are released. perf does the same with its ordered events
 //! (`tools/perf/util/ordered-events.c`).
 
+use profiler_addresses::MonotonicTime;
+
 /// Records that wait for earlier ones.
 #[derive(Debug)]
 pub struct TimeOrdered<T> {
     pending: Vec<T>,
-    watermark_ns: u64,
+    watermark: MonotonicTime,
     late: u64,
-    time_ns: fn(&T) -> u64,
+    time_of: fn(&T) -> MonotonicTime,
 }
 
 impl<T> TimeOrdered<T> {
-    /// An empty queue of records with this time, `CLOCK_MONOTONIC` nanoseconds.
-    pub fn new(time_ns: fn(&T) -> u64) -> Self {
-        Self { pending: Vec::new(), watermark_ns: 0, late: 0, time_ns }
+    /// An empty queue of records with this time.
+    pub fn new(time_of: fn(&T) -> MonotonicTime) -> Self {
+        Self { pending: Vec::new(), watermark: MonotonicTime::ZERO, late: 0, time_of }
     }
 
     /// Adds records in any order. One from before the watermark is late: it is released next, and counted.
     pub fn push(&mut self, records: impl IntoIterator<Item = T>) {
-        let (time_ns, watermark_ns) = (self.time_ns, self.watermark_ns);
+        let (time_of, watermark) = (self.time_of, self.watermark);
         let before = self.pending.len();
         self.pending.extend(records);
-        let late = self.pending[before..].iter().filter(|record| time_ns(record) < watermark_ns);
+        let late = self.pending[before..].iter().filter(|record| time_of(record) < watermark);
         self.late += late.count() as u64;
     }
 
     /// Moves the watermark, and releases the records from before it in time order. The caller has added every record
     /// with an earlier time.
-    pub fn release_before(&mut self, watermark_ns: u64) -> Vec<T> {
-        let time_ns = self.time_ns;
-        self.watermark_ns = self.watermark_ns.max(watermark_ns);
-        self.pending.sort_by_key(time_ns);
-        let later = self.pending.partition_point(|record| time_ns(record) < self.watermark_ns);
+    pub fn release_before(&mut self, watermark: MonotonicTime) -> Vec<T> {
+        let time_of = self.time_of;
+        self.watermark = self.watermark.max(watermark);
+        self.pending.sort_by_key(time_of);
+        let later = self.pending.partition_point(|record| time_of(record) < self.watermark);
         let rest = self.pending.split_off(later);
         std::mem::replace(&mut self.pending, rest)
     }
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     fn queue() -> TimeOrdered<(u64, &'static str)> {
-        TimeOrdered::new(|record| record.0)
+        TimeOrdered::new(|record| MonotonicTime(record.0))
     }
 
     #[test]
@@ -59,27 +61,27 @@ mod tests {
         let mut queue = queue();
         queue.push([(50, "exec"), (70, "exit")]);
         queue.push([(40, "fork")]);
-        assert_eq!(queue.release_before(60), [(40, "fork"), (50, "exec")]);
-        assert_eq!(queue.release_before(70), []);
-        assert_eq!(queue.release_before(u64::MAX), [(70, "exit")]);
+        assert_eq!(queue.release_before(MonotonicTime(60)), [(40, "fork"), (50, "exec")]);
+        assert_eq!(queue.release_before(MonotonicTime(70)), []);
+        assert_eq!(queue.release_before(MonotonicTime(u64::MAX)), [(70, "exit")]);
         assert_eq!(queue.late(), 0);
     }
 
     #[test]
     fn a_record_behind_the_watermark_is_counted_and_released_next() {
         let mut queue = queue();
-        assert_eq!(queue.release_before(100), []);
+        assert_eq!(queue.release_before(MonotonicTime(100)), []);
         queue.push([(120, "new"), (99, "late"), (100, "on time")]);
-        assert_eq!(queue.release_before(110), [(99, "late"), (100, "on time")]);
+        assert_eq!(queue.release_before(MonotonicTime(110)), [(99, "late"), (100, "on time")]);
         assert_eq!(queue.late(), 1);
-        assert_eq!(queue.release_before(100), [], "the watermark does not go back");
-        assert_eq!(queue.release_before(130), [(120, "new")]);
+        assert_eq!(queue.release_before(MonotonicTime(100)), [], "the watermark does not go back");
+        assert_eq!(queue.release_before(MonotonicTime(130)), [(120, "new")]);
     }
 
     #[test]
     fn records_of_one_time_keep_their_order() {
         let mut queue = queue();
         queue.push([(5, "first"), (5, "second"), (4, "before")]);
-        assert_eq!(queue.release_before(6), [(4, "before"), (5, "first"), (5, "second")]);
+        assert_eq!(queue.release_before(MonotonicTime(6)), [(4, "before"), (5, "first"), (5, "second")]);
     }
 }

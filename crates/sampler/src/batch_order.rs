@@ -1,5 +1,6 @@
 //! Puts the records of all CPUs that a source drains into time order, batch by batch.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{SidebandEvent, TimeOrdered};
 
 use crate::{batch::Batch, sample::RawSample};
@@ -15,8 +16,8 @@ impl Default for BatchOrder {
     /// No record is pending.
     fn default() -> Self {
         Self {
-            samples: TimeOrdered::new(|sample| sample.time_ns),
-            events: TimeOrdered::new(|event| event.time_ns),
+            samples: TimeOrdered::new(|sample| MonotonicTime(sample.time_ns)),
+            events: TimeOrdered::new(|event| event.time),
         }
     }
 }
@@ -27,8 +28,8 @@ impl BatchOrder {
         let late_before = self.events.late();
         self.samples.push(batch.samples.drain(..));
         self.events.push(batch.events.drain(..));
-        batch.samples = self.samples.release_before(watermark_ns);
-        batch.events = self.events.release_before(watermark_ns);
+        batch.samples = self.samples.release_before(MonotonicTime(watermark_ns));
+        batch.events = self.events.release_before(MonotonicTime(watermark_ns));
         batch.watermark_ns = watermark_ns;
         batch.late_events = self.events.late() - late_before;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_sampler::Batch;
 
 use super::message::Message;
@@ -37,7 +37,7 @@ impl<'a> BatchQueue<'a> {
         if self.pending.records() > self.max_pending_records {
             return self.flush();
         }
-        let message = Message::Batch(std::mem::take(&mut self.pending), monotonic_ns());
+        let message = Message::Batch(std::mem::take(&mut self.pending), monotonic_time().0);
         if let Err(TrySendError::Full(Message::Batch(batch, _))) = self.messages.try_send(message) {
             self.pending = batch;
         }
@@ -47,7 +47,7 @@ impl<'a> BatchQueue<'a> {
     pub(super) fn flush(&mut self) {
         let batch = std::mem::take(&mut self.pending);
         if !batch.is_empty() {
-            let _ = self.messages.send(Message::Batch(batch, monotonic_ns()));
+            let _ = self.messages.send(Message::Batch(batch, monotonic_time().0));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 
 /// While memory is short, samples are shed that have waited for longer, nanoseconds.
 const MAX_WAIT_NS: u64 = 500_000_000;
@@ -28,7 +28,7 @@ impl MemoryShortage {
 
     /// Whether a sample of this time is shed, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn sheds(&self, time_ns: u64) -> bool {
-        self.is_present() && monotonic_ns().saturating_sub(time_ns) > MAX_WAIT_NS
+        self.is_present() && monotonic_time().0.saturating_sub(time_ns) > MAX_WAIT_NS
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_diagnostics::{EventSources, ProcessEvents};
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable, Tid};
@@ -271,7 +272,7 @@ impl Pipeline {
         if batch.may_lack_events {
             self.processes.lose_events();
         }
-        self.processes.advance(batch.watermark_ns);
+        self.processes.advance(MonotonicTime(batch.watermark_ns));
         if let Some(unwinding) = &mut self.unwinding {
             batch.stale_mappings.iter().for_each(|pid| self.processes.request_mappings(*pid));
             unwinding.update(&mut self.processes);
@@ -369,7 +370,7 @@ impl Pipeline {
             self.recorder.note_end(&interval, self.session_started_ns);
         }
         // A profile does not wait for the events up to the last reading.
-        self.processes.advance(u64::MAX);
+        self.processes.advance(MonotonicTime(u64::MAX));
         for received in std::mem::take(&mut self.early_samples) {
             self.add_sample(received);
         }
@@ -410,7 +411,7 @@ impl Pipeline {
         }
         self.accounted = counts;
         // Samples of the last milliseconds are still in the ring buffer.
-        self.processes.end_interval(started_ns);
+        self.processes.end_interval(MonotonicTime(started_ns));
         let processes = &self.processes;
         let is_retained = |key| processes.get(key).is_some();
         self.runtime_events.retire_ended(is_retained);
@@ -506,7 +507,7 @@ impl Pipeline {
     }
 
     fn process_of(&mut self, pid: u32, tid: Tid, comm: Comm, time_ns: u64) -> ProcessOfSample {
-        self.processes.process_of_sample(pid, tid, time_ns, &comm.text())
+        self.processes.process_of_sample(pid, tid, MonotonicTime(time_ns), &comm.text())
     }
 }
 

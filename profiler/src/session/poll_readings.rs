@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, monotonic_ns};
+use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, monotonic_time};
 
 use super::poll::Poll;
 
@@ -58,7 +58,7 @@ impl PollReader {
             match processes.proc().awaits_connections(process, &mut self.known) {
                 Ok(Some(awaits_connections)) => readings.push(MainThreadPoll {
                     process: process.key,
-                    time_ns: monotonic_ns(),
+                    time_ns: monotonic_time().0,
                     awaits_connections,
                 }),
                 Ok(None) => {}

@@ -28,7 +28,12 @@ impl PreExecFilter {
     /// Looks for the first exec in the events of a batch.
     pub(super) fn find_exec(&mut self, batch: &Batch) {
         if self.exec_ns.is_none() {
-            self.exec_ns = batch.events.iter().find(|event| self.is_exec(event)).map(|event| event.time_ns);
+            self.exec_ns = batch
+                .events
+                .iter()
+                .find(|event| self.is_exec(event))
+                .map(|event| event.time)
+                .map(|time| time.0);
         }
         if self.exec_ns.is_none() && batch.lost_events > 0 {
             self.exec_ns = Some(0);
@@ -54,6 +59,8 @@ mod tests {
     use profiler_processes::Tid;
     use profiler_sampler::{Comm, Origin};
 
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
@@ -75,7 +82,7 @@ mod tests {
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
         SidebandEvent {
-            time_ns,
+            time: MonotonicTime(time_ns),
             pid,
             tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Execute("ls".to_owned()),

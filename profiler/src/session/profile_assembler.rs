@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess, Tid, kubernetes::ContainerNames};
 use profiler_profile::{
@@ -155,10 +155,11 @@ impl ProfileAssembler {
         time_ns: u64,
         mut stacks: SampleStacks,
     ) -> CachedStack {
-        stacks.tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
+        stacks.tables_outdated_since_ns =
+            process.unwind_tables_outdated_since(MonotonicTime(time_ns)).map(|time| time.0);
         let id = |stack: &Option<Arc<RawStack>>| stack.as_ref().and_then(|stack| stack.id);
         let key = StackKey {
-            arrangement: process.mapping_generation(time_ns),
+            arrangement: process.mapping_generation(MonotonicTime(time_ns)),
             tables_outdated_since_ns: stacks.tables_outdated_since_ns,
             kernel: id(&stacks.kernel),
             user: id(&stacks.user),
@@ -395,7 +396,8 @@ fn add_frames(
     let functions = match &code_symbols.names {
         Ok(symbolized) => &symbolized.functions[..],
         Err(reason) => {
-            let mapping = process.find_mapping(address, time_ns).ok().map(|mapping| &**mapping);
+            let mapping =
+                process.find_mapping(address, MonotonicTime(time_ns)).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(code_symbols, *reason, mapping));
             let symbolization = Symbolization::Address(*reason);
             let frame = Frame {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_sampler::{Batch, SampleSource, raise_thread_priority};
 
 use super::{
@@ -75,7 +75,7 @@ impl Reader {
                 }
                 counts_before = Some(self.source.counts()?);
             }
-            let ended_ns = stopped_ns.unwrap_or_else(monotonic_ns);
+            let ended_ns = stopped_ns.unwrap_or_else(|| monotonic_time().0);
             let batch = match &request {
                 Some(_) if counts_before.is_some() => self.source.end_interval()?,
                 Some(_) => self.source.read(Duration::ZERO)?,

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_sampler::{RawStack, RawStackId};
 
 /// The bytes of one generation.
@@ -75,7 +75,7 @@ impl RetainedStacks {
         let Some(forget) = &self.forget else { return };
         for generation in [std::mem::take(&mut self.older), std::mem::take(&mut self.recent)] {
             generation.keys().for_each(|id| forget(*id));
-            self.evicted.push_back((monotonic_ns(), generation));
+            self.evicted.push_back((monotonic_time().0, generation));
         }
         self.recent_bytes = 0;
     }
@@ -88,7 +88,7 @@ impl RetainedStacks {
         self.older.keys().for_each(|id| forget(*id));
         self.recent_bytes = 0;
         let evicted = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
-        self.evicted.push_back((monotonic_ns(), evicted));
+        self.evicted.push_back((monotonic_time().0, evicted));
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
                 let id = kernel.sample(&mut stacks, sampled);
                 assert_eq!(stacks.get(id).unwrap().addresses[0], sampled);
             }
-            stacks.advance(monotonic_ns());
+            stacks.advance(monotonic_time().0);
             assert!(number % 1_000 != 0 || bytes(&stacks) <= 3 * MAX_GENERATION_BYTES);
         }
         assert!(kernel.sent().len() < 50_000);

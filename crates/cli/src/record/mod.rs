@@ -16,7 +16,7 @@ use std::{io, os::unix::process::parent_id, process::Child, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use profiler::{Ended, Error, ErrorKind, Session, analyze_running, sandbox};
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_profile::{Incident, Profile};
 use profiler_triggers::{Condition, Values};
 
@@ -94,7 +94,7 @@ pub(super) fn run(arguments: &RecordArguments, common: &CommonArguments) -> Resu
         files,
         log,
         follower: arguments.followed,
-        profiled_ns: monotonic_ns(),
+        profiled_ns: monotonic_time().0,
         runtime_events: 0,
     };
     log.write("started", &[("output", &arguments.output.to_string_lossy())]);
@@ -159,7 +159,7 @@ fn measures(arguments: &RecordArguments, conditions: &[Condition], session: &Ses
 /// A trap that goes on with the cooldown of the last file of the series.
 fn trap(arguments: &RecordArguments, conditions: &[Condition], files: &FileWriter) -> Trap {
     let limits = Limits { after: arguments.after, cooldown: arguments.cooldown };
-    let last_ns = files.age_of_newest().map(|age| monotonic_ns().saturating_sub(nanoseconds(age)));
+    let last_ns = files.age_of_newest().map(|age| monotonic_time().0.saturating_sub(nanoseconds(age)));
     Trap::new(conditions, limits, last_ns)
 }
 
@@ -262,7 +262,7 @@ impl Recorder {
 
     /// Whether the interval of the next profile is long enough.
     fn is_interval_over(&self) -> bool {
-        let length = Duration::from_nanos(monotonic_ns().saturating_sub(self.profiled_ns));
+        let length = Duration::from_nanos(monotonic_time().0.saturating_sub(self.profiled_ns));
         self.runtime_events >= MAX_RUNTIME_EVENTS || length >= self.mode.longest_interval(&self.ring)
     }
 

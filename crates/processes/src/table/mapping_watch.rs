@@ -1,12 +1,16 @@
 //! Reports the executable mappings of watched processes to a reader that keeps copies of them, such as unwind tables.
 
+use std::time::Duration;
+
+use profiler_addresses::MonotonicTime;
+
 use super::ProcessTable;
 use crate::{AddressSpace, ProcessKey};
 
 /// Bounds of the back-off between two readings of `/proc/PID/maps` of a watched process. It doubles when the mappings are
 /// unchanged.
-const MIN_READ_INTERVAL_NS: u64 = 20_000_000;
-const MAX_READ_INTERVAL_NS: u64 = 10_000_000_000;
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Watched processes that are compared with `/proc` at one time, after a loss of events. Each takes a fraction of a
 /// millisecond.
@@ -48,8 +52,8 @@ pub struct MappingSnapshot {
     pub process: ProcessKey,
     /// The mappings.
     pub mappings: AddressSpace,
-    /// The time of the newest event that had been applied, `CLOCK_MONOTONIC` nanoseconds.
-    pub as_of_ns: u64,
+    /// The time of the newest event that had been applied.
+    pub as_of: MonotonicTime,
 }
 
 /// The state of a watched process.
@@ -59,24 +63,24 @@ pub(crate) struct Watch {
     is_reported: bool,
     /// Whether a snapshot was requested, which is reported even if the mappings are unchanged.
     is_requested: bool,
-    read_ns: u64,
-    read_interval_ns: u64,
+    last_reading: MonotonicTime,
+    read_interval: Duration,
     /// The first installation of its mappings and the latest ones, oldest first.
     installed: Vec<Installation>,
-    /// When call frame information of JIT code was in use, and its time ([`Installation::jit_code_as_of_ns`]), oldest first.
-    jit_code_installed: Vec<(u64, u64)>,
+    /// When call frame information of JIT code was in use, and its time ([`Installation::jit_code_as_of`]), oldest first.
+    jit_code_installed: Vec<(MonotonicTime, MonotonicTime)>,
 }
 
 /// When a reader began to use a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// [`MappingSnapshot::as_of_ns`].
-    pub as_of_ns: u64,
-    /// The time of the newest JIT code that its call frame information takes into account, `CLOCK_MONOTONIC` nanoseconds; `None` without
+    /// [`MappingSnapshot::as_of`].
+    pub as_of: MonotonicTime,
+    /// The time of the newest JIT code that its call frame information takes into account; `None` without
     /// such information.
-    pub jit_code_as_of_ns: Option<u64>,
-    /// When it was in use, `CLOCK_MONOTONIC` nanoseconds.
-    pub installed_ns: u64,
+    pub jit_code_as_of: Option<MonotonicTime>,
+    /// When it was in use.
+    pub installed: MonotonicTime,
 }
 
 /// The pending changes of watched processes.
@@ -84,7 +88,7 @@ pub struct Installation {
 pub(super) struct WatchQueue {
     changes: Vec<QueuedChange>,
     /// Requests that are later than the events that are known: an exec may be among those to come.
-    requests: Vec<(u64, u32)>,
+    requests: Vec<(MonotonicTime, u32)>,
     /// Processes that have to be compared with `/proc`.
     uncompared: Vec<u32>,
     follows_forks: bool,
@@ -114,9 +118,9 @@ impl ProcessTable {
         if self.latest(pid).is_some_and(|process| !process.has_mappings()) {
             self.read(pid);
         }
-        let now_ns = self.reader.now_ns();
+        let now = self.reader.now();
         if !self.watches.requests.iter().any(|(_, requested)| *requested == pid) {
-            self.watches.requests.push((now_ns, pid));
+            self.watches.requests.push((now, pid));
         }
         self.answer_requests();
     }
@@ -154,8 +158,8 @@ impl ProcessTable {
 
     /// Watches the processes whose mappings were requested before the watermark, and compares some with `/proc` after a loss.
     pub(super) fn answer_requests(&mut self) {
-        let watermark_ns = self.watermark_ns;
-        let requests = self.watches.requests.extract_if(.., |(time_ns, _)| *time_ns <= watermark_ns);
+        let watermark = self.watermark;
+        let requests = self.watches.requests.extract_if(.., |(time, _)| *time <= watermark);
         for (_, pid) in requests.collect::<Vec<_>>() {
             self.answer_request(pid);
         }
@@ -168,7 +172,7 @@ impl ProcessTable {
     }
 
     fn answer_request(&mut self, pid: u32) {
-        let now_ns = self.reader.now_ns();
+        let now = self.reader.now();
         let Some(process) = self.latest_mut(pid) else { return };
         let has_mappings = process.has_mappings();
         // Other processes that map the same files may follow one that has ended.
@@ -178,10 +182,10 @@ impl ProcessTable {
         let is_new = process.watch.is_none();
         let watch = process.watch.get_or_insert_default();
         if is_new && has_mappings {
-            watch.read_ns = now_ns;
+            watch.last_reading = now;
             return self.report_mappings(pid);
         }
-        if !is_new && now_ns.saturating_sub(watch.read_ns) < watch.read_interval_ns {
+        if !is_new && now.saturating_since(watch.last_reading) < watch.read_interval {
             return;
         }
         watch.is_requested = true;
@@ -199,7 +203,7 @@ impl ProcessTable {
     pub(super) fn report_mappings(&mut self, pid: u32) {
         let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
         // More mappings will follow.
-        watch.read_interval_ns = MIN_READ_INTERVAL_NS;
+        watch.read_interval = MIN_READ_INTERVAL;
         if !std::mem::replace(&mut watch.is_reported, true) {
             self.watches.changes.push(QueuedChange::Current(pid));
         }
@@ -207,16 +211,16 @@ impl ProcessTable {
 
     /// Notes that a watched process was compared with `/proc`.
     pub(super) fn report_reading(&mut self, pid: u32, is_unchanged: bool) {
-        let now_ns = self.reader.now_ns();
+        let now = self.reader.now();
         let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
-        let interval_ns = (watch.read_interval_ns * 2).clamp(MIN_READ_INTERVAL_NS, MAX_READ_INTERVAL_NS);
+        let interval = (watch.read_interval * 2).clamp(MIN_READ_INTERVAL, MAX_READ_INTERVAL);
         let is_requested = std::mem::take(&mut watch.is_requested);
-        watch.read_ns = now_ns;
+        watch.last_reading = now;
         if is_requested || !is_unchanged {
             self.report_mappings(pid);
         }
         if is_unchanged && let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) {
-            watch.read_interval_ns = interval_ns;
+            watch.read_interval = interval;
         }
     }
 
@@ -227,7 +231,7 @@ impl ProcessTable {
             return;
         };
         if let Some(child) = self.latest_mut(pid) {
-            child.watch = Some(Watch { read_interval_ns: MIN_READ_INTERVAL_NS, ..Watch::default() });
+            child.watch = Some(Watch { read_interval: MIN_READ_INTERVAL, ..Watch::default() });
             let forked = MappingChange::Forked { pid, process: child.key, parent };
             self.watches.changes.push(QueuedChange::Other(forked));
         }
@@ -247,44 +251,44 @@ impl ProcessTable {
             QueuedChange::Current(pid) => pid,
             QueuedChange::Other(change) => return Some(change),
         };
-        let as_of_ns = self.applied_ns;
+        let as_of = self.applied;
         let process = self.latest_mut(pid)?;
         process.watch.as_mut()?.is_reported = false;
         let (process, mappings) = (process.key, process.space.clone());
-        Some(MappingChange::Current(MappingSnapshot { pid, process, mappings, as_of_ns }))
+        Some(MappingChange::Current(MappingSnapshot { pid, process, mappings, as_of }))
     }
 }
 
 impl Watch {
     /// Stacks with JIT code are looked up at the end of an interval, so that all installations of an interval are kept.
     fn note_jit_code(&mut self, installation: Installation) {
-        let Installation { jit_code_as_of_ns: Some(as_of_ns), installed_ns, .. } = installation else {
+        let Installation { jit_code_as_of: Some(as_of), installed, .. } = installation else {
             return;
         };
-        if self.jit_code_installed.last().is_some_and(|(_, last_ns)| *last_ns == as_of_ns) {
+        if self.jit_code_installed.last().is_some_and(|(_, last)| *last == as_of) {
             return;
         }
         if self.jit_code_installed.len() >= MAX_JIT_CODE_INSTALLATIONS {
             self.jit_code_installed.drain(..MAX_JIT_CODE_INSTALLATIONS / 2);
         }
-        self.jit_code_installed.push((installed_ns, as_of_ns));
+        self.jit_code_installed.push((installed, as_of));
     }
 
     /// The time of the call frame information of JIT code that was in use at a time.
-    pub(crate) fn jit_code_as_of(&self, time_ns: u64) -> Option<u64> {
-        let later = self.jit_code_installed.partition_point(|(installed_ns, _)| *installed_ns <= time_ns);
+    pub(crate) fn jit_code_as_of(&self, time: MonotonicTime) -> Option<MonotonicTime> {
+        let later = self.jit_code_installed.partition_point(|(installed, _)| *installed <= time);
         Some(self.jit_code_installed.get(later.checked_sub(1)?)?.1)
     }
 
     /// Drops the installations of JIT code that were replaced by a time.
-    pub(crate) fn retire_jit_code(&mut self, until_ns: u64) {
-        let later = self.jit_code_installed.partition_point(|(installed_ns, _)| *installed_ns <= until_ns);
+    pub(crate) fn retire_jit_code(&mut self, until: MonotonicTime) {
+        let later = self.jit_code_installed.partition_point(|(installed, _)| *installed <= until);
         self.jit_code_installed.drain(..later.saturating_sub(1));
     }
 
     /// The installation that was in use at a time.
-    pub(crate) fn installation_at(&self, time_ns: u64) -> Option<Installation> {
-        self.installed.iter().rev().find(|installation| installation.installed_ns <= time_ns).copied()
+    pub(crate) fn installation_at(&self, time: MonotonicTime) -> Option<Installation> {
+        self.installed.iter().rev().find(|installation| installation.installed <= time).copied()
     }
 }
 

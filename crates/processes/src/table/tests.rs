@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fs, path::Path};
 
-use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
 
 use super::*;
 use crate::{Backing, FileId, Mapping};
@@ -32,19 +32,19 @@ fn table(directory: &Path, filter: ProcessFilter) -> ProcessTable {
 }
 
 fn event(time_ns: u64, pid: u32, kind: SidebandEventKind) -> SidebandEvent {
-    SidebandEvent { time_ns, pid, tid: Tid::leader_of(pid), kind }
+    SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid::leader_of(pid), kind }
 }
 
 /// The process of a sample of its leader.
 fn sampled(table: &mut ProcessTable, pid: u32, time_ns: u64, comm: &str) -> ProcessKey {
-    match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, comm) {
+    match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), comm) {
         ProcessOfSample::Known(key) => key,
         other => panic!("{other:?}"),
     }
 }
 
 fn inode(table: &ProcessTable, key: ProcessKey, time_ns: u64) -> Result<u64, LookupError> {
-    match &table.get(key).unwrap().find_mapping(RuntimeAddress(0x1800), time_ns)?.backing {
+    match &table.get(key).unwrap().find_mapping(RuntimeAddress(0x1800), MonotonicTime(time_ns))?.backing {
         Backing::File { id, .. } => Ok(id.inode),
         _ => Ok(0),
     }
@@ -94,7 +94,14 @@ fn a_process_is_read_again_after_too_many_files_were_open() {
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = table.add_earliest(7, "app");
     let (identity, space) = (Err(LookupError::TooManyOpenFiles), Err(LookupError::TooManyOpenFiles));
-    table.apply_reading(Reading { pid: 7, began_ns: 0, ended_ns: 0, identity, comm: None, space });
+    table.apply_reading(Reading {
+        pid: 7,
+        began: MonotonicTime(0),
+        ended: MonotonicTime(0),
+        identity,
+        comm: None,
+        space,
+    });
     assert_eq!(sampled(&mut table, 7, 100, "app"), key);
     assert_eq!(inode(&table, key, 100), Err(LookupError::TooManyOpenFiles));
     write_process(directory.path(), 7, "app", 5);
@@ -198,12 +205,12 @@ fn processes_are_retired_after_they_end_unless_they_are_needed() {
         table.apply(event(20, pid, SidebandEventKind::Exit));
     }
     let needed = sampled(&mut table, 150, 15, "x");
-    table.advance(20 + TEARDOWN_TIME_NS);
+    table.advance(MonotonicTime(20 + TEARDOWN_TIME.as_nanos() as u64));
     assert_eq!(table.retire_ended(|_| false), [], "samples of the teardown may follow");
-    table.advance(21 + TEARDOWN_TIME_NS);
+    table.advance(MonotonicTime(21 + TEARDOWN_TIME.as_nanos() as u64));
     assert_eq!(table.retire_ended(|key| key == needed).len(), 99);
     assert_eq!(table.processes.len(), 2, "the one that is needed, and the parent of all");
-    table.end_interval(0);
+    table.end_interval(MonotonicTime(0));
     assert_eq!((table.processes.len(), table.by_pid.len(), table.ended.len()), (1, 1, 0));
 }
 
@@ -214,7 +221,7 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
     fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = sampled(&mut table, 7, 10, "app");
-    let thread = |kind| SidebandEvent { time_ns: 20, pid: 7, tid: Tid(8), kind };
+    let thread = |kind| SidebandEvent { time: MonotonicTime(20), pid: 7, tid: Tid(8), kind };
     table.apply(thread(SidebandEventKind::Rename("worker".to_owned())));
     table.apply(thread(SidebandEventKind::Exit));
     let process = table.get(key).unwrap();
@@ -227,7 +234,8 @@ fn a_process_lives_until_its_last_thread_exits() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     table.apply(event(10, 7, SidebandEventKind::Fork { parent: 1 }));
-    let thread = |time_ns, tid, kind| SidebandEvent { time_ns, pid: 7, tid: Tid(tid), kind };
+    let thread =
+        |time_ns, tid, kind| SidebandEvent { time: MonotonicTime(time_ns), pid: 7, tid: Tid(tid), kind };
     table.apply(thread(11, 8, SidebandEventKind::StartThread));
     table.apply(thread(12, 7, SidebandEventKind::Exit));
     let key = sampled(&mut table, 7, 15, "x");
@@ -243,7 +251,12 @@ fn the_threads_of_a_process_that_was_running_before_are_counted() {
     fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = sampled(&mut table, 7, 10, "app");
-    let exit = |time_ns, tid| SidebandEvent { time_ns, pid: 7, tid: Tid(tid), kind: SidebandEventKind::Exit };
+    let exit = |time_ns, tid| SidebandEvent {
+        time: MonotonicTime(time_ns),
+        pid: 7,
+        tid: Tid(tid),
+        kind: SidebandEventKind::Exit,
+    };
     table.apply(exit(20, 7));
     assert!(!table.get(key).unwrap().has_ended());
     table.apply(exit(30, 8));
@@ -262,15 +275,29 @@ fn a_process_that_was_reused_is_not_the_target() {
         sampled(&mut table, 7, 10, "app");
         table.apply(event(20, 7, SidebandEventKind::Exit));
         table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
-        assert_eq!(table.process_of_sample(7, Tid(7), 40, "other"), ProcessOfSample::NotATarget);
-        assert!(matches!(table.process_of_sample(7, Tid(7), 15, "app"), ProcessOfSample::Known(_)));
+        assert_eq!(
+            table.process_of_sample(7, Tid(7), MonotonicTime(40), "other"),
+            ProcessOfSample::NotATarget
+        );
+        assert!(matches!(
+            table.process_of_sample(7, Tid(7), MonotonicTime(15), "app"),
+            ProcessOfSample::Known(_)
+        ));
     }
     let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([Tid(9)]) };
     let mut table = table(directory.path(), threads);
-    assert!(matches!(table.process_of_sample(7, Tid(9), 10, "app"), ProcessOfSample::Known(_)));
-    assert_eq!(table.process_of_sample(7, Tid(8), 10, "app"), ProcessOfSample::NotATarget);
-    table.apply(SidebandEvent { time_ns: 20, pid: 3, tid: Tid(9), kind: SidebandEventKind::StartThread });
-    assert_eq!(table.process_of_sample(7, Tid(9), 20, "app"), ProcessOfSample::NotATarget);
+    assert!(matches!(
+        table.process_of_sample(7, Tid(9), MonotonicTime(10), "app"),
+        ProcessOfSample::Known(_)
+    ));
+    assert_eq!(table.process_of_sample(7, Tid(8), MonotonicTime(10), "app"), ProcessOfSample::NotATarget);
+    table.apply(SidebandEvent {
+        time: MonotonicTime(20),
+        pid: 3,
+        tid: Tid(9),
+        kind: SidebandEventKind::StartThread,
+    });
+    assert_eq!(table.process_of_sample(7, Tid(9), MonotonicTime(20), "app"), ProcessOfSample::NotATarget);
 }
 
 #[test]
@@ -286,7 +313,10 @@ fn a_process_with_the_reused_id_of_a_target_neither_renames_it_nor_has_followed_
         table.apply(event(40, 7, SidebandEventKind::Rename("other".into())));
         table.apply(event(50, 9, SidebandEventKind::Fork { parent: 7 }));
         assert_eq!(&*table.get(target).unwrap().comm, "app");
-        assert_eq!(table.process_of_sample(9, Tid(9), 60, "other"), ProcessOfSample::NotATarget);
+        assert_eq!(
+            table.process_of_sample(9, Tid(9), MonotonicTime(60), "other"),
+            ProcessOfSample::NotATarget
+        );
     }
 }
 
@@ -302,9 +332,10 @@ fn after_lost_events_a_process_is_compared_with_proc() {
     fs::write(directory.path().join("7/maps"), file(6, 3) + "1000-2000 r-xp 0 00:01 5 /bin/5\n").unwrap();
     write_process(directory.path(), 8, "program", 9);
     table.lose_events();
-    table.advance(50);
+    table.advance(MonotonicTime(50));
     assert_eq!(sampled(&mut table, 7, 50, "app"), key);
-    let mapping = |address| table.get(key).unwrap().find_mapping(RuntimeAddress(address), 50).is_ok();
+    let mapping =
+        |address| table.get(key).unwrap().find_mapping(RuntimeAddress(address), MonotonicTime(50)).is_ok();
     assert!(mapping(0x3800) && mapping(0x1800));
     let program = sampled(&mut table, 8, 50, "program");
     assert_ne!(program, other);
@@ -331,7 +362,7 @@ fn processes_without_samples_are_read_again_after_some_intervals() {
     let key = sampled(&mut table, 7, 10, "app");
     for _ in 0..=MAX_IDLE_INTERVALS {
         assert!(table.get(key).is_some());
-        table.end_interval(0);
+        table.end_interval(MonotonicTime(0));
     }
     assert!(table.get(key).is_none());
     assert_ne!(sampled(&mut table, 7, 20, "app"), key);

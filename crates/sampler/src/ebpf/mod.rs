@@ -49,7 +49,7 @@ pub use cpus::check_present;
 pub(crate) use kernel_types::KernelTypes;
 pub use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use rustix::event::{PollFd, PollFlags, poll};
 pub use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
@@ -188,12 +188,12 @@ impl LoadedSource {
     pub fn start(self) -> Result<EbpfSource> {
         let mut source = self.0;
         if let Some(program) = source.programs.timer_program()? {
-            source.started_ns = monotonic_ns();
+            source.started_ns = monotonic_time().0;
             source.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
             source.begin_opening();
             source.count_idle_ticks()?;
         } else {
-            source.started_ns = monotonic_ns();
+            source.started_ns = monotonic_time().0;
         }
         let events = source.programs.events();
         source.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
@@ -391,7 +391,7 @@ impl SampleSource for EbpfSource {
         } else {
             self.wait(wait, &mut batch)?;
         }
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         self.drain(&mut batch);
         self.complete(&mut batch, now_ns)?;
         Ok(batch)
@@ -405,7 +405,7 @@ impl SampleSource for EbpfSource {
         }
         // The stacks that a pass sends are read before the waits that have them.
         self.programs.events().iter_mut().try_for_each(|event| event.run_last(&mut batch))?;
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         self.drain(&mut batch);
         let mut events = self.programs.events().iter_mut();
         events.try_for_each(|event| event.add_unfinished(now_ns - 1, &mut batch))?;
@@ -450,7 +450,7 @@ impl SampleSource for EbpfSource {
                 )
             })?;
         }
-        Ok(monotonic_ns())
+        Ok(monotonic_time().0)
     }
 
     fn is_exhausted(&self) -> bool {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_common::{names, off_cpu::OffCpuThread};
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use zerocopy::FromBytes;
 
 use super::{
@@ -86,7 +86,7 @@ impl OffCpuWaits {
     /// Detaches the programs.
     pub(super) fn stop(&mut self) {
         self.tracepoints.clear();
-        self.stopped_ns = Some(monotonic_ns());
+        self.stopped_ns = Some(monotonic_time().0);
     }
 
     /// Runs the pass that is due. It sends stacks, which are read before the waits that have them.

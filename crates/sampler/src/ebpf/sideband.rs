@@ -15,7 +15,7 @@ use crate::{
         },
     },
 };
-use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
 use profiler_processes::{Backing, FileId, Mapping, SidebandEvent, SidebandEventKind, Tid};
 
 /// Enough for about 1,200 mmap events between two reads of the ring.
@@ -104,7 +104,7 @@ fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
     };
     // 0 and -1 are tasks that the reader's PID namespace does not show, and the kernel itself.
     let visible = pid != 0 && pid != u32::MAX;
-    Some(visible.then_some(SidebandEvent { time_ns, pid, tid, kind }))
+    Some(visible.then_some(SidebandEvent { time: MonotonicTime(time_ns), pid, tid, kind }))
 }
 
 fn decode_mapping(fields: &mut Fields<'_>) -> Option<Mapping> {
@@ -173,7 +173,7 @@ mod tests {
     fn an_executable_mapping_is_decoded() {
         let batch = decoded(PERF_RECORD_MMAP2, 0, &mmap2());
         let event = &batch.events[0];
-        assert_eq!((event.time_ns, event.pid, event.tid), (99, 7, Tid(8)));
+        assert_eq!((event.time, event.pid, event.tid), (MonotonicTime(99), 7, Tid(8)));
         let SidebandEventKind::Map(mapping) = &event.kind else { panic!("{event:?}") };
         assert_eq!((mapping.start.0, mapping.end.0, mapping.offset.0), (0x1000, 0x3000, 0x500));
         let id = FileId { major: 8, minor: 1, inode: 77 };

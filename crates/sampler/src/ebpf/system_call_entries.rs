@@ -10,7 +10,7 @@ use profiler_common::{
     Config, TargetFilter, names,
     system_call::{BEGUN_BEFORE, SystemCallEntry},
 };
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use zerocopy::IntoBytes;
 
 use super::object::{clone_fd, load_program, map};
@@ -64,7 +64,7 @@ impl SystemCallEntries {
         let attached = self.programs.iter().map(attach).collect::<Result<_>>()?;
         if self.are_complete {
             // From here on, each call has an entry.
-            let started = SystemCallEntry { entered_ns: monotonic_ns(), ..SystemCallEntry::default() };
+            let started = SystemCallEntry { entered_ns: monotonic_time().0, ..SystemCallEntry::default() };
             let written =
                 bpf::update_element(self.entries.as_fd(), &BEGUN_BEFORE.to_ne_bytes(), started.as_bytes());
             written.map_err(|error| {

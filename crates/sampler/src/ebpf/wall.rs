@@ -10,7 +10,7 @@ use profiler_common::{
     names,
     wall::{WaitingThread, WallPass},
 };
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
@@ -173,7 +173,7 @@ impl WallPasses {
             return bpf::delete_element(self.threads.as_fd(), &key);
         }
         thread.end_record(self.period_ns());
-        thread.time_ns = monotonic_ns() + self.period_ns();
+        thread.time_ns = monotonic_time().0 + self.period_ns();
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }
 

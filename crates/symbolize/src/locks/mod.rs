@@ -7,7 +7,7 @@ mod mutexes;
 
 use std::sync::Arc;
 
-use profiler_processes::{Process, ProcessKey, Tid, monotonic_ns};
+use profiler_processes::{Process, ProcessKey, Tid, monotonic_time};
 use profiler_profile::GcMode;
 
 pub(crate) use self::mutexes::MutexReadings;
@@ -108,7 +108,7 @@ pub(crate) struct LockReadings {
 impl LockReadings {
     /// The locks of a reading that ends now.
     pub(crate) fn end(&mut self, process: &Process, awaited: AwaitedLocks) -> ProcessLocks {
-        self.last_ns = monotonic_ns();
+        self.last_ns = monotonic_time().0;
         let (locks, managed_threads) = self.with_owners(process, awaited);
         ProcessLocks { process: process.key, time_ns: self.last_ns, locks, managed_threads }
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use profiler_blocking::Object;
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
 
 use super::{AwaitedLock, AwaitedLocks, LockReadings, ProcessLocks};
@@ -90,7 +90,7 @@ impl MutexReadings {
     /// Reads the mutexes that threads wait for in the processes that run. A process with more than 1,024 threads is not read.
     /// Readings of one process are at least a second apart where the calls are.
     pub(crate) fn read(&mut self, proc: &ProcFs, processes: &ProcessTable) -> Vec<ProcessLocks> {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         let deadline = Instant::now() + MAX_READ_TIME;
         let is_due = |process: &&Process| {
             let last = self.0.get(&process.key);

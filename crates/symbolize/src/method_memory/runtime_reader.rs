@@ -22,7 +22,7 @@ use profiler_dotnet_runtime::{
     ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
-use profiler_processes::{ProcFs, Process, monotonic_ns, tenants::tenant_of};
+use profiler_processes::{ProcFs, Process, monotonic_time, tenants::tenant_of};
 use profiler_profile::GcMode;
 use rustix::io::Errno;
 
@@ -187,11 +187,11 @@ impl RuntimeReader {
         max_time: Duration,
         reads_frames: bool,
     ) -> Reading {
-        let (deadline, began_ns) = (Instant::now() + max_time, monotonic_ns());
+        let (deadline, began_ns) = (Instant::now() + max_time, monotonic_time().0);
         let looked_up = addresses.clone();
         let found =
             self.read(proc, process, move |opened| opened.find_all(looked_up, deadline, reads_frames));
-        let reading = Reading { addresses, found, read_ns: began_ns..monotonic_ns() };
+        let reading = Reading { addresses, found, read_ns: began_ns..monotonic_time().0 };
         if let Some(recorder) = &self.recorder {
             lock(recorder).end_reading(&reading);
         }

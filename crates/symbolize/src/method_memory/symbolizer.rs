@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use profiler_addresses::RuntimeAddress;
-use profiler_processes::monotonic_ns;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
+use profiler_processes::monotonic_time;
 use profiler_processes::{ProcFs, Process, ProcessTable};
 use profiler_profile::EventSessionCause;
 
@@ -35,7 +35,7 @@ impl Symbolizer {
         max_bytes: usize,
         deadline: Instant,
     ) {
-        let verified_ns = monotonic_ns().saturating_sub(MAX_UNVERIFIED_NS);
+        let verified_ns = monotonic_time().0.saturating_sub(MAX_UNVERIFIED_NS);
         self.read_noted(processes, max_bytes, deadline, verified_ns);
     }
 
@@ -46,7 +46,7 @@ impl Symbolizer {
         max_bytes: usize,
         deadline: Instant,
     ) {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         loop {
             self.read_noted(processes, max_bytes, deadline, now_ns);
             let has_noted = |names: &JitNames| {
@@ -103,7 +103,7 @@ impl Symbolizer {
             })
             .filter(|(_, addresses)| !addresses.is_empty())
             .collect();
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         for (key, addresses) in unlisted {
             let Some(process) = processes.get(key) else { continue };
             let is_unknown = |address: u64| !self.is_known_stub(process, RuntimeAddress(address), now_ns);
@@ -119,7 +119,9 @@ impl Symbolizer {
 impl MethodMemory {
     /// Finds the runtime in the files of its process, once, and again when the mappings changed.
     pub(super) fn find_runtime(&mut self, modules: &mut Modules, process: &Process) {
-        if !self.reader.is_unknown() || !self.attempts.begin(process.mapping_generation(u64::MAX)) {
+        if !self.reader.is_unknown()
+            || !self.attempts.begin(process.mapping_generation(MonotonicTime(u64::MAX)))
+        {
             return;
         }
         self.reader.find(modules, process);

@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::symlink};
 
 use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+use profiler_addresses::MonotonicTime;
 use profiler_elf_symbols::test_file::{TestFile, function};
 use profiler_processes::{ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid};
 
@@ -101,7 +102,7 @@ fn a_capture_has_the_files_of_a_process_that_has_ended() {
     fixture.start(7, &["lib.so"]);
     let key = fixture.processes.prefetch(7);
     let kind = SidebandEventKind::Exit;
-    fixture.processes.apply(SidebandEvent { time_ns: 1, pid: 7, tid: Tid(7), kind });
+    fixture.processes.apply(SidebandEvent { time: MonotonicTime(1), pid: 7, tid: Tid(7), kind });
     let process = fixture.processes.get(key).unwrap();
     assert!(process.has_ended());
     let mapping = process.mappings().next().unwrap();

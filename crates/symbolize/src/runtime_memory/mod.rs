@@ -18,7 +18,7 @@ mod tests;
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
-use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_addresses::{ElfAddress, MonotonicTime, RuntimeAddress};
 use profiler_dotnet_symbols::{
     jit_helpers::JitHelpers,
     readytorun::Helper,
@@ -110,7 +110,8 @@ impl RuntimeMemory {
         address: RuntimeAddress,
     ) -> Result<Symbolized, Reason> {
         let process = search.process;
-        let mapping = process.find_mapping(address, search.time_ns).map_err(|_| Reason::RuntimeStub)?;
+        let mapping =
+            process.find_mapping(address, MonotonicTime(search.time_ns)).map_err(|_| Reason::RuntimeStub)?;
         self.find_helpers(search);
         if let Some(name) = self.write_barrier_at(address) {
             return Ok(Symbolized::new(SymbolSource::RuntimeHelper, name));
@@ -122,7 +123,7 @@ impl RuntimeMemory {
     /// Whether code is a stub of a known kind, or the write barrier. Nothing of it is kept: the runtime adds stubs to its page.
     pub(crate) fn is_known_stub(&mut self, search: &mut Search<'_>, address: RuntimeAddress) -> bool {
         let process = search.process;
-        let Ok(mapping) = process.find_mapping(address, search.time_ns) else { return false };
+        let Ok(mapping) = process.find_mapping(address, MonotonicTime(search.time_ns)) else { return false };
         let page = read_page(search.proc, process, mapping, address.0 / PAGE_BYTES);
         let is_stub = page.is_some_and(|(start, code)| {
             let position = address.0.checked_sub(start.0).and_then(|position| usize::try_from(position).ok());
@@ -146,7 +147,7 @@ impl RuntimeMemory {
 
     /// Searches the helpers once, and again when the mappings changed, if there were none.
     fn find_helpers(&mut self, search: &mut Search<'_>) {
-        let generation = search.process.mapping_generation(search.time_ns);
+        let generation = search.process.mapping_generation(MonotonicTime(search.time_ns));
         // The images would become part of the capture.
         if search.proc.has_capture() || self.read_cells >= MAX_READ_CELLS || !self.attempts.begin(generation)
         {
@@ -236,7 +237,7 @@ impl RuntimeMemory {
     }
 
     fn jump_target(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<RuntimeAddress> {
-        let mapping = search.process.find_mapping(stub, search.time_ns).ok()?;
+        let mapping = search.process.find_mapping(stub, MonotonicTime(search.time_ns)).ok()?;
         let (code, position) = self.code_at(search.proc, search.process, mapping, stub)?;
         jump_target(code.get(position..)?, stub)
     }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_addresses::{ElfAddress, MonotonicTime, RuntimeAddress};
 use profiler_dotnet_symbols::{
     calls::MAX_CALL_BYTES,
     readytorun::{Helper, HelperCell, RuntimeCells},
@@ -153,7 +153,7 @@ impl Search<'_> {
 
     /// The code up to the end of the call instruction whose last byte is at an address.
     pub(super) fn read_call(&self, call_site: RuntimeAddress) -> Option<Vec<u8>> {
-        let mapping = self.process.find_mapping(call_site, self.time_ns).ok()?;
+        let mapping = self.process.find_mapping(call_site, MonotonicTime(self.time_ns)).ok()?;
         let end = call_site.0.checked_add(1)?;
         let start = end.saturating_sub(MAX_CALL_BYTES as u64).max(mapping.start.0);
         let bytes = usize::try_from(end.checked_sub(start)?).ok()?;
@@ -174,11 +174,13 @@ impl Search<'_> {
 
     /// Whether an address is in executable memory without a file.
     pub(super) fn is_jit_code(&self, address: RuntimeAddress) -> bool {
-        self.process.find_mapping(address, self.time_ns).is_ok_and(|mapping| is_jit_memory(mapping))
+        self.process
+            .find_mapping(address, MonotonicTime(self.time_ns))
+            .is_ok_and(|mapping| is_jit_memory(mapping))
     }
 
     pub(super) fn locate(&mut self, target: RuntimeAddress) -> Option<Location> {
-        let mapping: &Arc<Mapping> = self.process.find_mapping(target, self.time_ns).ok()?;
+        let mapping: &Arc<Mapping> = self.process.find_mapping(target, MonotonicTime(self.time_ns)).ok()?;
         if is_jit_memory(mapping) {
             return Some(Location::JitMemory);
         }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_processes::{Ancestor, Backing, Process, ProcessKey, ProcessTable, tenants::tenant_of};
 use profiler_profile::Reason;
 
@@ -115,13 +115,13 @@ impl Symbolizer {
         address: RuntimeAddress,
         time_ns: u64,
     ) -> Option<Result<FoundCode, Reason>> {
-        let mapping = process.find_mapping(address, time_ns).ok()?;
+        let mapping = process.find_mapping(address, MonotonicTime(time_ns)).ok()?;
         if matches!(mapping.backing, Backing::Vdso | Backing::Special(_)) {
             return None;
         }
         let generations = self.jit.get(&process.key)?.inheritance.generations();
         let shared = generations.iter().take_while(|Generation { ancestor, .. }| {
-            ancestor.can_share(mapping) && process.had_code_at(mapping, ancestor.forked_ns)
+            ancestor.can_share(mapping) && process.had_code_at(mapping, ancestor.forked)
         });
         shared.into_iter().find_map(|Generation { names, ancestor }| {
             let names = match names {
@@ -130,7 +130,7 @@ impl Symbolizer {
                     self.jit_of_ancestors.get(&(*pid, *started_unix_ns))
                 }
             };
-            names?.lookup_at_fork(address, ancestor.forked_after_ns, ancestor.forked_ns)
+            names?.lookup_at_fork(address, ancestor.forked_after.0, ancestor.forked.0)
         })
     }
 
@@ -141,7 +141,7 @@ impl Symbolizer {
         let retained = self.jit.iter().filter(|(key, _)| is_retained(**key));
         for generation in retained.flat_map(|(_, names)| names.inheritance.generations()) {
             let first_ns = forked_ns.entry(generation.names).or_insert(u64::MAX);
-            *first_ns = generation.ancestor.forked_ns.min(*first_ns);
+            *first_ns = (generation.ancestor.forked.min(MonotonicTime(*first_ns))).0;
         }
         let needed: HashSet<AncestorKey> = forked_ns.keys().copied().collect();
         self.jit.retain(|key, _| is_retained(*key) || needed.contains(&AncestorKey::Sampled(*key)));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_dotnet_diagnostics::{MemoryBudget, RECORDING_FILE, ReportScope, RuntimeNames};
 use profiler_processes::{Backing, Process, ProcessKey, ProcessTable, tenants::tenant_of};
 use profiler_profile::{EventSessionCause, Reason};
@@ -197,7 +197,7 @@ impl Symbolizer {
             Err(reason) => reason,
         };
         // In anonymous memory, where runtimes before .NET 7 have their code, it may be code of another JIT compiler.
-        let mapping = process.find_mapping(address, time_ns);
+        let mapping = process.find_mapping(address, MonotonicTime(time_ns));
         let is_of_runtime = mapping.is_ok_and(|mapping| mapping.backing == Backing::DotnetJit);
         let stub = self.symbolize_stub(process, address, time_ns);
         stub.map_err(|stub| if is_of_runtime && reason != Reason::JitCodeUnloaded { stub } else { reason })

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileOffset, MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_diagnostics::MemoryBudget;
 use profiler_dotnet_symbols::managed::NameStyle;
@@ -111,7 +111,7 @@ impl Symbolizer {
     /// Identifies the code at an address of a process at a time (`CLOCK_MONOTONIC`). Opens the mapped file if it is not
     /// open yet.
     pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
-        let mapping = match process.find_mapping(address, time_ns) {
+        let mapping = match process.find_mapping(address, MonotonicTime(time_ns)) {
             Ok(mapping) => mapping,
             Err(error) => return CodeKey::Unknown(lookup_error_reason(error), address),
         };
@@ -196,7 +196,7 @@ impl Symbolizer {
     fn look_up_jit(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> SymbolizedCode {
         let names = self.symbolize_jit(process, address, time_ns);
         if names.is_err()
-            && let Ok(mapping) = process.find_mapping(address, time_ns)
+            && let Ok(mapping) = process.find_mapping(address, MonotonicTime(time_ns))
             && matches!(mapping.backing, Backing::File { .. })
             && let CodeKey::Unopened(file, offset, reason) = self.modules.code_at(process, mapping, address)
         {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{path::Path, sync::Arc};
 
 #[cfg(fuzzing)]
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
 #[cfg(fuzzing)]
@@ -48,13 +48,13 @@ pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Re
     let Replay { mut source, header, mut pipeline, .. } = Replay::open(settings, directory)?;
     pipeline.start(source.started_ns());
     while !source.is_exhausted() {
-        pipeline.process(source.read(Duration::ZERO)?, monotonic_ns())?;
+        pipeline.process(source.read(Duration::ZERO)?, monotonic_time().0)?;
     }
     let counts = source.counts()?;
     let counts_before = counts.clone();
     let adjustment = Adjustment::default();
     let interval =
-        Interval { header, ended_ns: monotonic_ns(), counts_before, counts, adjustment, is_last: true };
+        Interval { header, ended_ns: monotonic_time().0, counts_before, counts, adjustment, is_last: true };
     let mut profile = pipeline.finish_interval(interval, &|| true);
     profiler_findings::analyze(&mut profile);
     Ok(profile)

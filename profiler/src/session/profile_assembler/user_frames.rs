@@ -1,5 +1,6 @@
 //! Resolves the addresses of a user stack, up to where the unwinder cannot have found the caller.
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::Process;
 use profiler_profile::{Reason, StackEnd};
@@ -32,13 +33,13 @@ pub(super) fn resolve_user_frames(
             return (frames, Some(StackEnd::BrokenFramePointer));
         }
         frames.push((code, frame));
-        let was_replaced = outdated_since_ns
-            .is_some_and(|since_ns| process.was_file_replaced(frame.address, since_ns, time_ns))
-            || jit_outdated_since_ns.is_some_and(|since_ns| {
-                matches!(code, CodeKey::Jit(..))
-                    && may_use_row(raw_frames.peek(), end_reason)
-                    && symbolizer.was_jit_code_replaced_at(process, frame.address, since_ns..time_ns)
-            });
+        let was_replaced = outdated_since_ns.is_some_and(|since_ns| {
+            process.was_file_replaced(frame.address, MonotonicTime(since_ns), MonotonicTime(time_ns))
+        }) || jit_outdated_since_ns.is_some_and(|since_ns| {
+            matches!(code, CodeKey::Jit(..))
+                && may_use_row(raw_frames.peek(), end_reason)
+                && symbolizer.was_jit_code_replaced_at(process, frame.address, since_ns..time_ns)
+        });
         if was_replaced {
             return (frames, Some(StackEnd::OutdatedTable));
         }
@@ -53,8 +54,8 @@ pub(super) fn jit_tables_outdated_since(
     process: &Process,
     time_ns: u64,
 ) -> Option<u64> {
-    let as_of_ns = process.jit_code_as_of(time_ns)?;
-    symbolizer.was_jit_code_replaced(process, as_of_ns..time_ns).then_some(as_of_ns)
+    let as_of_ns = process.jit_code_as_of(MonotonicTime(time_ns))?;
+    symbolizer.was_jit_code_replaced(process, as_of_ns.0..time_ns).then_some(as_of_ns.0)
 }
 
 /// Whether the unwinder may have used an unwind row of a frame with this caller, or without one.
@@ -126,7 +127,11 @@ mod tests {
         table.request_mappings(pid);
         table.note_installation(
             key,
-            Installation { as_of_ns: INSTALLED_NS, jit_code_as_of_ns: None, installed_ns: INSTALLED_NS },
+            Installation {
+                as_of: MonotonicTime(INSTALLED_NS),
+                jit_code_as_of: None,
+                installed: MonotonicTime(INSTALLED_NS),
+            },
         );
         let own = RuntimeAddress(resolve as fn(_, _) -> _ as usize as u64);
         let is_library =
@@ -135,7 +140,7 @@ mod tests {
         let code = library.start.0 + 16;
         let other = Mapping { offset: FileOffset(library.offset.0 + 0x1000), ..library };
         table.apply(SidebandEvent {
-            time_ns: REPLACED_NS,
+            time: MonotonicTime(REPLACED_NS),
             pid,
             tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Map(other),
@@ -146,18 +151,29 @@ mod tests {
             let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
             let tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
             let user = Some(Arc::new(stack));
-            let stacks = SampleStacks { user, tables_outdated_since_ns, ..SampleStacks::default() };
-            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns, &stacks);
+            let stacks = SampleStacks {
+                user,
+                tables_outdated_since_ns: tables_outdated_since_ns.map(|time| time.0),
+                ..SampleStacks::default()
+            };
+            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns.0, &stacks);
             (frames.len(), cut)
         };
-        assert_eq!(cut(&table, REPLACED_NS - 1), (3, None), "before the code was replaced");
-        assert_eq!(cut(&table, REPLACED_NS + 1), (2, Some(StackEnd::OutdatedTable)));
-        let installation =
-            Installation { as_of_ns: REPLACED_NS, jit_code_as_of_ns: None, installed_ns: REPLACED_NS + 5 };
+        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS - 1)), (3, None), "before the code was replaced");
+        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS + 1)), (2, Some(StackEnd::OutdatedTable)));
+        let installation = Installation {
+            as_of: MonotonicTime(REPLACED_NS),
+            jit_code_as_of: None,
+            installed: MonotonicTime(REPLACED_NS + 5),
+        };
         table.note_installation(key, installation);
         let before = REPLACED_NS + 4;
-        assert_eq!(cut(&table, before), (2, Some(StackEnd::OutdatedTable)), "not installed yet");
-        assert_eq!(cut(&table, REPLACED_NS + 5), (3, None));
+        assert_eq!(
+            cut(&table, MonotonicTime(before)),
+            (2, Some(StackEnd::OutdatedTable)),
+            "not installed yet"
+        );
+        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS + 5)), (3, None));
     }
 
     /// A jitdump with code of 16 bytes at an address at these times (Linux, tools/perf/Documentation/jitdump-specification.txt).
@@ -188,7 +204,7 @@ mod tests {
         let (start, end) = (RuntimeAddress(CODE & !0xfff), RuntimeAddress((CODE & !0xfff) + 0x1000));
         let mapping = Mapping { start, end, offset: FileOffset(0), backing: Backing::Jit };
         table.apply(SidebandEvent {
-            time_ns: u64::MAX / 2,
+            time: MonotonicTime(u64::MAX / 2),
             pid,
             tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Map(mapping),
@@ -208,7 +224,14 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         for (jit_code_as_of_ns, installed_ns) in [(100, 150), (200, 260)] {
             let jit_code_as_of_ns = Some(jit_code_as_of_ns);
-            table.note_installation(key, Installation { as_of_ns: 1, jit_code_as_of_ns, installed_ns });
+            table.note_installation(
+                key,
+                Installation {
+                    as_of: MonotonicTime(1),
+                    jit_code_as_of: jit_code_as_of_ns.map(MonotonicTime),
+                    installed: MonotonicTime(installed_ns),
+                },
+            );
         }
         let outdated = (1, Some(StackEnd::OutdatedTable));
         let mut cuts =

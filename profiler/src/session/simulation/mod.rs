@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::{Header, Profile};
 use profiler_sampler::SampleSource as _;
@@ -132,7 +132,7 @@ fn process(
                 let oldest_ns = batch.samples.iter().map(|sample| sample.time_ns).min();
                 pipeline.process(batch, now_ns)?;
                 if let Some(oldest_ns) = oldest_ns {
-                    worst_delay_ns = worst_delay_ns.max(monotonic_ns().saturating_sub(oldest_ns));
+                    worst_delay_ns = worst_delay_ns.max(monotonic_time().0.saturating_sub(oldest_ns));
                 }
                 if missing > 0 && missing <= count {
                     let (reply, _) = channel();

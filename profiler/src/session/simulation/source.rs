@@ -2,8 +2,9 @@
 
 use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, time::Duration};
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{SidebandEvent, SidebandEventKind, Tid, monotonic_ns};
+use profiler_processes::{SidebandEvent, SidebandEventKind, Tid, monotonic_time};
 use profiler_sampler::{
     Batch, BatchOrder, Comm, Error, ErrorKind, KernelCounts, Origin, RawSample, RawStack, RawStackId, Result,
     SampleSource,
@@ -84,14 +85,14 @@ impl SimulatedSource {
                 (STEP_NS, SidebandEventKind::Execute("forked".to_owned())),
                 (LIFETIME_NS, SidebandEventKind::Exit),
             ] {
-                let event = SidebandEvent { time_ns: 0, pid, tid: Tid::leader_of(pid), kind };
+                let event = SidebandEvent { time: MonotonicTime(0), pid, tid: Tid::leader_of(pid), kind };
                 source.add(fork_ns + after_ns, Record::Event(event), &mut random);
             }
         }
         for cpu in &mut source.cpus {
             cpu.make_contiguous().sort_by_key(|(at_ns, _)| *at_ns);
         }
-        source.started_ns = monotonic_ns();
+        source.started_ns = monotonic_time().0;
         source
     }
 
@@ -128,7 +129,7 @@ impl SimulatedSource {
 
     /// Reads what a CPU has written up to now.
     fn drain(&mut self, cpu: usize, batch: &mut Batch) {
-        let since_start_ns = monotonic_ns().saturating_sub(self.started_ns);
+        let since_start_ns = monotonic_time().0.saturating_sub(self.started_ns);
         let records = &mut self.cpus[cpu];
         let due = records.partition_point(|(at_ns, _)| *at_ns <= since_start_ns);
         for (at_ns, record) in records.drain(..due) {
@@ -138,7 +139,9 @@ impl SimulatedSource {
                     batch.stacks.push(stack);
                     batch.samples.push(RawSample { time_ns, cpu: cpu as u32, ..sample });
                 }
-                Record::Event(event) => batch.events.push(SidebandEvent { time_ns, ..event }),
+                Record::Event(event) => {
+                    batch.events.push(SidebandEvent { time: MonotonicTime(time_ns), ..event });
+                }
             }
         }
     }
@@ -160,7 +163,7 @@ impl SampleSource for SimulatedSource {
             rustix::event::Timespec::try_from(wait).map_err(|error| failed(std::io::Error::other(error)))?;
         poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout))
             .map_err(|error| failed(error.into()))?;
-        let watermark_ns = if self.is_exhausted() { u64::MAX } else { monotonic_ns() };
+        let watermark_ns = if self.is_exhausted() { u64::MAX } else { monotonic_time().0 };
         let mut batch = Batch { stacks: std::mem::take(&mut self.kernel_stacks), ..Batch::default() };
         for cpu in 0..self.cpus.len() {
             self.drain(cpu, &mut batch);
@@ -171,7 +174,7 @@ impl SampleSource for SimulatedSource {
 
     fn stop(&mut self) -> Result<u64> {
         self.stopped = true;
-        Ok(monotonic_ns())
+        Ok(monotonic_time().0)
     }
 
     fn is_exhausted(&self) -> bool {

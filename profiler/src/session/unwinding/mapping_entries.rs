@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
 use profiler_sampler::UnwindMaps;
@@ -51,7 +51,7 @@ pub(super) struct Entries {
 impl FileTables {
     /// Forgets the files that were mapped since the last call: they may have been modified since their table was built.
     pub(super) fn forget_changed(&mut self, mappings: &AddressSpace, as_of_ns: u64) {
-        for mapping in mappings.current_since(self.as_of_ns) {
+        for mapping in mappings.current_since(MonotonicTime(self.as_of_ns)) {
             if let Backing::File { id, .. } = &mapping.backing {
                 self.tables.remove(id);
             }

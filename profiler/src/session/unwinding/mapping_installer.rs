@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::{MAX_MAPPINGS, MAX_PROCESSES, MappingEntry};
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
@@ -251,7 +252,7 @@ impl MappingInstaller {
     /// Evicts the mappings of processes that had no samples for [`MIN_IDLE_TIME`]. Returns whether it evicted any. The next
     /// sample of such a process requests its mappings again.
     fn evict_idle(&mut self) -> bool {
-        let idle_since_ns = monotonic_ns().saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
+        let idle_since_ns = monotonic_time().0.saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
         let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
         let used_ns = |pid| self.maps.process_used_ns(pid).unwrap_or(0);
         let idle: Vec<u32> =
@@ -295,7 +296,7 @@ impl MappingInstaller {
     }
 
     fn set_pending(&mut self, snapshot: MappingSnapshot) {
-        let MappingSnapshot { pid, process: key, mappings, as_of_ns } = snapshot;
+        let MappingSnapshot { pid, process: key, mappings, as_of: as_of_ns } = snapshot;
         if self.processes.get(&pid).is_some_and(|process| process.process != key) {
             self.end(pid);
         }
@@ -313,10 +314,10 @@ impl MappingInstaller {
         if process.version == Some(mappings.version()) {
             return;
         }
-        process.files.forget_changed(&mappings, as_of_ns);
-        process.reported = Some((mappings.clone(), as_of_ns));
+        process.files.forget_changed(&mappings, as_of_ns.0);
+        process.reported = Some((mappings.clone(), as_of_ns.0));
         let now = Instant::now();
-        process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: now });
+        process.pending = Some(PendingMappings { mappings, as_of_ns: as_of_ns.0, enqueued: now });
         if process.back_off.is_none_or(|back_off| back_off.has_passed(now)) {
             process.is_suspended = false;
         }
@@ -412,7 +413,11 @@ impl MappingInstaller {
         };
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let jit_code_as_of_ns = process.files.jit_code_as_of_ns();
-        let installation = Installation { as_of_ns, jit_code_as_of_ns, installed_ns: monotonic_ns() };
+        let installation = Installation {
+            as_of: MonotonicTime(as_of_ns),
+            jit_code_as_of: jit_code_as_of_ns.map(MonotonicTime),
+            installed: monotonic_time(),
+        };
         self.installations.add(process.process, installation);
         process.back_off = None;
         if is_complete {

@@ -14,7 +14,7 @@ use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
 use profiler_elf_symbols::{Elf, Machine};
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
     root_directory::RootDirectory,
@@ -204,7 +204,7 @@ impl TableCache {
 
     /// Removes segments that were not used for some time, so that files which are mapped later have a place.
     fn remove_idle_segments(&mut self, maps: &mut UnwindMaps) {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         let idle = self.segments.extract_if(|segment, _| idle_time(maps, *segment, now_ns) >= EVICTION_DELAY);
         let idle: Vec<FileSegment> = idle.map(|(segment, _)| segment).collect();
         idle.into_iter().for_each(|segment| maps.remove_segment(segment));
@@ -314,7 +314,7 @@ impl TableCache {
 
     /// Removes tables that have had no references for [`EVICTION_DELAY`], and were not found by a segment either.
     pub(super) fn evict_unused(&mut self, maps: &mut UnwindMaps, now: Instant) {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_time().0;
         for (segment, key) in &self.segments {
             if idle_time(maps, *segment, now_ns) < EVICTION_DELAY
                 && let Some(table) = self.tables.get_mut(key)

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     Backing, FileId, LookupError, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind, Tid,
     process_reader::{ProcessReader, Reading},
-    table::TEARDOWN_TIME_NS,
+    table::TEARDOWN_TIME,
 };
 
 thread_local! {
@@ -32,8 +32,8 @@ impl Fixture {
         let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
         let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
         NOW_NS.set(0);
-        table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
-        table.advance(0);
+        table.reader = ProcessReader::with_clock(proc, || MonotonicTime(NOW_NS.get()));
+        table.advance(MonotonicTime(0));
         Self { directory, table }
     }
 
@@ -64,13 +64,13 @@ impl Fixture {
     }
 
     fn apply(&mut self, time_ns: u64, pid: u32, kind: SidebandEventKind) {
-        self.table.apply(SidebandEvent { time_ns, pid, tid: Tid::leader_of(pid), kind });
+        self.table.apply(SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid::leader_of(pid), kind });
     }
 
     /// All events up to a time have been applied, and it is a moment later.
     fn advance(&mut self, watermark_ns: u64) {
         NOW_NS.set(watermark_ns + 1);
-        self.table.advance(watermark_ns);
+        self.table.advance(MonotonicTime(watermark_ns));
     }
 
     /// The changes since the last call; the pages of mappings.
@@ -145,7 +145,7 @@ fn the_end_is_reported_when_no_samples_can_follow() {
     fixture.advance(30);
     assert_eq!(fixture.table.retire_ended(|_| false), []);
     assert_eq!(fixture.changes(), [""; 0], "its address space is torn down");
-    fixture.advance(21 + TEARDOWN_TIME_NS);
+    fixture.advance(21 + TEARDOWN_TIME.as_nanos() as u64);
     assert_eq!(fixture.table.retire_ended(|_| false).len(), 1);
     assert_eq!(fixture.changes(), ["7 ends"]);
 }
@@ -177,7 +177,14 @@ fn a_watched_process_is_ended_by_proc_only_if_it_has_no_entry_there() {
     let mut fixture = Fixture::watching();
     let mut read = |error| {
         let (identity, space) = (Err(error), Err(error));
-        let reading = Reading { pid: 7, began_ns: 20, ended_ns: 21, identity, comm: None, space };
+        let reading = Reading {
+            pid: 7,
+            began: MonotonicTime(20),
+            ended: MonotonicTime(21),
+            identity,
+            comm: None,
+            space,
+        };
         fixture.table.apply_reading(reading);
         let process = fixture.table.latest(7).unwrap();
         (process.has_ended(), process.check_readable())
@@ -210,7 +217,7 @@ fn repeated_requests_compare_with_proc_with_a_back_off() {
     let mut fixture = Fixture::watching();
     let interval = |fixture: &Fixture| {
         let process = fixture.table.latest(7).unwrap();
-        process.watch.as_ref().unwrap().read_interval_ns
+        process.watch.as_ref().unwrap().read_interval
     };
     let mut now_ns = 10;
     for _ in 0..20 {
@@ -218,16 +225,16 @@ fn repeated_requests_compare_with_proc_with_a_back_off() {
         fixture.table.request_mappings(7);
         fixture.advance(now_ns + 2);
         assert_eq!(fixture.changes(), [""; 0], "the interval has not passed");
-        now_ns += before + 10;
+        now_ns += before.as_nanos() as u64 + 10;
         NOW_NS.set(now_ns);
         fixture.table.request_mappings(7);
         fixture.advance(now_ns + 1);
         fixture.advance(now_ns + 3);
         assert_eq!(fixture.changes(), ["7 has [1]"]);
-        assert_eq!(interval(&fixture), (2 * before).min(MAX_READ_INTERVAL_NS));
+        assert_eq!(interval(&fixture), (2 * before).min(MAX_READ_INTERVAL));
     }
     fixture.apply(now_ns + 2, 7, map(3));
-    assert_eq!(interval(&fixture), MIN_READ_INTERVAL_NS);
+    assert_eq!(interval(&fixture), MIN_READ_INTERVAL);
 }
 
 #[test]
@@ -248,7 +255,7 @@ fn after_lost_events_watched_processes_are_compared_with_proc() {
         fixture.advance(10 * time_ns);
         changes.extend(fixture.changes());
     }
-    fixture.advance(300 + TEARDOWN_TIME_NS);
+    fixture.advance(300 + TEARDOWN_TIME.as_nanos() as u64);
     fixture.table.retire_ended(|_| false);
     changes.extend(fixture.changes());
     assert_eq!(changes, ["events lost", "120 has [1, 4]", "130 ends"]);
@@ -267,27 +274,33 @@ fn a_reader_that_dropped_its_copies_gets_all_of_them() {
     assert_eq!(fixture.changes(), ["7 has [7]"]);
 }
 
+fn installation(as_of_ns: u64, jit_code_as_of_ns: Option<u64>, installed_ns: u64) -> Installation {
+    Installation {
+        as_of: MonotonicTime(as_of_ns),
+        jit_code_as_of: jit_code_as_of_ns.map(MonotonicTime),
+        installed: MonotonicTime(installed_ns),
+    }
+}
+
 #[test]
 fn tables_are_outdated_after_the_end_of_an_interval_and_whenever_they_were_installed() {
     const REPLACED_NS: u64 = 1_000;
     let outdated_since = |fixture: &Fixture, time_ns| {
         let process = fixture.table.latest(7).unwrap();
-        process.unwind_tables_outdated_since(time_ns)
+        process.unwind_tables_outdated_since(MonotonicTime(time_ns)).map(|since| since.0)
     };
     let mut fixture = Fixture::watching();
     let process = fixture.table.latest(7).unwrap().key;
     for installed_ns in (100..500).step_by(20) {
-        let installation = Installation { as_of_ns: installed_ns - 5, jit_code_as_of_ns: None, installed_ns };
-        fixture.table.note_installation(process, installation);
+        fixture.table.note_installation(process, installation(installed_ns - 5, None, installed_ns));
     }
     fixture.apply(210, 7, map_file(1, 20));
     fixture.apply(REPLACED_NS, 7, map_file(1, 21));
-    let (as_of_ns, installed_ns) = (REPLACED_NS + 50, REPLACED_NS + 100);
-    let next = Installation { as_of_ns, jit_code_as_of_ns: None, installed_ns };
+    let next = installation(REPLACED_NS + 50, None, REPLACED_NS + 100);
     fixture.table.note_installation(process, next);
     assert_eq!(outdated_since(&fixture, 220), Some(95), "all but the first and the last ones are forgotten");
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
-    fixture.table.end_interval(REPLACED_NS + 1);
+    fixture.table.end_interval(MonotonicTime(REPLACED_NS + 1));
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 99), Some(475));
     assert_eq!(outdated_since(&fixture, REPLACED_NS + 100), None);
 }
@@ -297,11 +310,12 @@ fn the_time_of_call_frame_information_of_jit_code_is_known_for_all_samples_of_an
     let mut fixture = Fixture::watching();
     let process = fixture.table.latest(7).unwrap().key;
     let install = |fixture: &mut Fixture, installed_ns, jit_code_as_of_ns| {
-        let installation = Installation { as_of_ns: 1, jit_code_as_of_ns, installed_ns };
-        fixture.table.note_installation(process, installation);
+        fixture.table.note_installation(process, installation(1, jit_code_as_of_ns, installed_ns));
     };
     let as_of = |fixture: &Fixture, times: [u64; 4]| {
-        times.map(|time_ns| fixture.table.latest(7).unwrap().jit_code_as_of(time_ns))
+        times.map(|time_ns| {
+            fixture.table.latest(7).unwrap().jit_code_as_of(MonotonicTime(time_ns)).map(|as_of| as_of.0)
+        })
     };
     install(&mut fixture, 90, None);
     for time_ns in (100..1_100).step_by(10) {
@@ -310,7 +324,7 @@ fn the_time_of_call_frame_information_of_jit_code_is_known_for_all_samples_of_an
     install(&mut fixture, 1_200, Some(1_085));
     assert_eq!(as_of(&fixture, [99, 100, 109, 1_300]), [None, Some(95), Some(95), Some(1_085)]);
     assert_eq!(as_of(&fixture, [500, 555, 1_085, 1_090]), [Some(495), Some(545), Some(1_075), Some(1_085)]);
-    fixture.table.end_interval(555);
+    fixture.table.end_interval(MonotonicTime(555));
     assert_eq!(as_of(&fixture, [549, 550, 559, 560]), [None, Some(545), Some(545), Some(555)]);
     for time_ns in 2_000..2_000 + 16 * 1024 {
         install(&mut fixture, time_ns, Some(time_ns));

@@ -36,14 +36,14 @@ fn random_events(random: &mut u64) -> Vec<(u64, SidebandEvent)> {
 }
 
 /// What the table has for each process id over time.
-fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, Option<u64>)> {
+fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, Option<MonotonicTime>)> {
     let mut contents = Vec::new();
     for pid in 10..15 {
         for time_ns in (0..LAST_NS).step_by(3) {
             let key = sampled(table, pid, time_ns, "sampled");
             let process = table.get(key).unwrap();
-            let (comm, until_ns) = (process.comm.clone(), process.until_ns);
-            contents.push((comm, inode(table, key, time_ns), until_ns));
+            let (comm, until) = (process.comm.clone(), process.until);
+            contents.push((comm, inode(table, key, time_ns), until));
         }
     }
     contents
@@ -51,11 +51,11 @@ fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, 
 
 /// Applies events as a reader does that drains the CPUs one after the other, beginning with any of them.
 fn apply_drained(events: &[(u64, SidebandEvent)], random: &mut u64, table: &mut ProcessTable) {
-    let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time_ns);
+    let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time);
     let mut positions = [0; CPUS as usize];
     let mut drain = |cpu: u64, now_ns: u64| {
         let position = &mut positions[cpu as usize];
-        let written = events.iter().filter(|(on, event)| *on == cpu && event.time_ns < now_ns);
+        let written = events.iter().filter(|(on, event)| *on == cpu && event.time.0 < now_ns);
         let new: Vec<_> = written.skip(*position).map(|(_, event)| event.clone()).collect();
         *position += new.len();
         new
@@ -70,10 +70,10 @@ fn apply_drained(events: &[(u64, SidebandEvent)], random: &mut u64, table: &mut 
             now_ns += random_below(random, 30);
             queue.push(drain(cpu, now_ns));
         }
-        queue.release_before(watermark_ns).into_iter().for_each(|event| table.apply(event));
+        queue.release_before(MonotonicTime(watermark_ns)).into_iter().for_each(|event| table.apply(event));
     }
     (0..CPUS).for_each(|cpu| queue.push(drain(cpu, u64::MAX)));
-    queue.release_before(u64::MAX).into_iter().for_each(|event| table.apply(event));
+    queue.release_before(MonotonicTime::MAX).into_iter().for_each(|event| table.apply(event));
     assert_eq!(queue.late(), 0);
 }
 
@@ -95,8 +95,8 @@ fn the_order_in_which_cpus_are_drained_changes_nothing() {
 /// A process from its fork to the exit of its last thread.
 struct Lifetime {
     pid: u32,
-    since_ns: u64,
-    until_ns: Option<u64>,
+    since: MonotonicTime,
+    until: Option<MonotonicTime>,
     /// The last name of its leader.
     comm: String,
 }
@@ -109,13 +109,15 @@ fn random_threads(random: &mut u64) -> (Vec<(u64, SidebandEvent)>, Vec<Lifetime>
     for time_ns in (10..LAST_NS).step_by(5) {
         let pid = 10 + u32::try_from(random_below(random, 5)).unwrap();
         let cpu = random_below(random, CPUS);
-        let mut push =
-            |time_ns, tid, kind| events.push((cpu, SidebandEvent { time_ns, pid, tid: Tid(tid), kind }));
+        let mut push = |time_ns, tid, kind| {
+            events.push((cpu, SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid(tid), kind }));
+        };
         let Some((lifetime, threads)) = living.get_mut(&pid) else {
             let comm = format!("process {time_ns}");
             push(time_ns, pid, SidebandEventKind::Fork { parent: 3 });
             push(time_ns + 1, pid, SidebandEventKind::Rename(comm.clone()));
-            living.insert(pid, (Lifetime { pid, since_ns: time_ns, until_ns: None, comm }, vec![pid]));
+            living
+                .insert(pid, (Lifetime { pid, since: MonotonicTime(time_ns), until: None, comm }, vec![pid]));
             continue;
         };
         match random_below(random, 3) {
@@ -137,7 +139,7 @@ fn random_threads(random: &mut u64) -> (Vec<(u64, SidebandEvent)>, Vec<Lifetime>
                 if threads.is_empty()
                     && let Some((lifetime, _)) = living.remove(&pid)
                 {
-                    ended.push(Lifetime { until_ns: Some(time_ns), ..lifetime });
+                    ended.push(Lifetime { until: Some(MonotonicTime(time_ns)), ..lifetime });
                 }
             }
         }
@@ -154,21 +156,21 @@ fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
         let mut random = seed;
         let (events, lifetimes) = random_threads(&mut random);
         let ends = |event: &SidebandEvent| {
-            let end = (event.pid, Some(event.time_ns));
-            lifetimes.iter().any(|process| (process.pid, process.until_ns) == end)
+            let end = (event.pid, Some(event.time));
+            lifetimes.iter().any(|process| (process.pid, process.until) == end)
         };
         let exits = events.iter().filter(|(_, event)| event.kind == SidebandEventKind::Exit);
         leaders_that_exit_first +=
             exits.filter(|(_, event)| event.tid.is_leader_of(event.pid) && !ends(event)).count();
         let mut table = table(directory.path(), ProcessFilter::All);
         apply_drained(&events, &mut random, &mut table);
-        for Lifetime { pid, since_ns, until_ns, comm } in &lifetimes {
-            for time_ns in (*since_ns..until_ns.unwrap_or(LAST_NS)).step_by(3) {
+        for Lifetime { pid, since, until, comm } in &lifetimes {
+            for time_ns in (since.0..until.map_or(LAST_NS, |until| until.0)).step_by(3) {
                 let key = sampled(&mut table, *pid, time_ns, "sampled");
                 let process = table.get(key).unwrap();
                 assert_eq!(
-                    (&process.comm, process.since_ns, process.until_ns),
-                    (comm, *since_ns, *until_ns),
+                    (&process.comm, process.since, process.until),
+                    (comm, *since, *until),
                     "seed {seed}: process {pid} at {time_ns}"
                 );
             }
@@ -178,9 +180,13 @@ fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
 }
 
 /// The name and the end of the process of a sample; `None` when it is not of a target.
-fn target_of_sample(table: &mut ProcessTable, pid: u32, time_ns: u64) -> Option<(String, Option<u64>)> {
-    match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "sampled") {
-        ProcessOfSample::Known(key) => table.get(key).map(|process| (process.comm.clone(), process.until_ns)),
+fn target_of_sample(
+    table: &mut ProcessTable,
+    pid: u32,
+    time_ns: u64,
+) -> Option<(String, Option<MonotonicTime>)> {
+    match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "sampled") {
+        ProcessOfSample::Known(key) => table.get(key).map(|process| (process.comm.clone(), process.until)),
         ProcessOfSample::NotATarget => None,
         ProcessOfSample::AfterWatermark => panic!("all events are applied"),
     }
@@ -194,10 +200,10 @@ fn an_id_that_was_reused_is_no_target_in_any_order_of_the_cpus() {
     for seed in 0..40 {
         let mut random = seed;
         let events = random_events(&mut random);
-        let reused_ns = |pid: u32| {
+        let reused_at = |pid: u32| {
             let is_fork = |event: &SidebandEvent| matches!(event.kind, SidebandEventKind::Fork { .. });
             let (_, fork) = events.iter().find(|(_, event)| event.pid == pid && is_fork(event))?;
-            Some(fork.time_ns)
+            Some(fork.time.0)
         };
         for children in [false, true] {
             let filter = || ProcessFilter::Only { pids: pids.clone(), children };
@@ -209,7 +215,7 @@ fn an_id_that_was_reused_is_no_target_in_any_order_of_the_cpus() {
                 for time_ns in (0..LAST_NS).step_by(3) {
                     let found = target_of_sample(&mut drained, pid, time_ns);
                     assert_eq!(found, target_of_sample(&mut expected, pid, time_ns), "seed {seed}");
-                    let is_reused = reused_ns(pid).is_some_and(|reused_ns| reused_ns <= time_ns);
+                    let is_reused = reused_at(pid).is_some_and(|reused_ns| reused_ns <= time_ns);
                     let is_target = pids.contains(&pid) && !is_reused;
                     reused += usize::from(pids.contains(&pid) && is_reused);
                     // With children, a target can fork another one.
@@ -270,7 +276,8 @@ impl History {
 
     /// The same history with all times multiplied.
     fn slowed_down(self, factor: u64) -> Self {
-        let slower = |event: SidebandEvent| SidebandEvent { time_ns: event.time_ns * factor, ..event };
+        let slower =
+            |event: SidebandEvent| SidebandEvent { time: MonotonicTime(event.time.0 * factor), ..event };
         let programs = self.programs.into_iter();
         Self {
             events: self.events.into_iter().map(slower).collect(),
@@ -297,7 +304,7 @@ impl History {
 fn table_with_clock(directory: &Path) -> ProcessTable {
     let mut table = table(directory, ProcessFilter::All);
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
-    table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+    table.reader = ProcessReader::with_clock(proc, || MonotonicTime(NOW_NS.get()));
     table
 }
 
@@ -323,10 +330,10 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             // The pipeline lags behind the events that it was given.
             NOW_NS.set(NOW_NS.get().max(watermark_ns.min(LAST_NS) + random_below(&mut random, 120)));
             history.write_proc(directory.path(), &mut written);
-            while let Some(event) = events.next_if(|event| event.time_ns < watermark_ns) {
+            while let Some(event) = events.next_if(|event| event.time.0 < watermark_ns) {
                 table.apply(event);
             }
-            table.advance(watermark_ns);
+            table.advance(MonotonicTime(watermark_ns));
             let new = (next_sample_ns..watermark_ns.min(LAST_NS)).step_by(7).map(|time_ns| {
                 next_sample_ns = time_ns + 7;
                 (10 + u32::try_from(random_below(&mut random, 5)).unwrap(), time_ns)
@@ -335,7 +342,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             for (pid, time_ns) in
                 due.into_iter().filter(|(pid, time_ns)| history.program(*pid, *time_ns).is_some())
             {
-                match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "") {
+                match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "") {
                     ProcessOfSample::Known(key) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -377,9 +384,9 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
         let directory = tempfile::tempdir().unwrap();
         let history = History::random(&mut random).slowed_down(FACTOR);
         let phase = random_below(&mut random, PERIOD);
-        let is_lost = |event: &SidebandEvent| event.time_ns / LOSS_NS % PERIOD == phase;
+        let is_lost = |event: &SidebandEvent| event.time.0 / LOSS_NS % PERIOD == phase;
         let losses: Vec<u64> =
-            history.events.iter().filter(|event| is_lost(event)).map(|event| event.time_ns).collect();
+            history.events.iter().filter(|event| is_lost(event)).map(|event| event.time.0).collect();
         lost += losses.len();
         let is_settled = |time_ns: u64| {
             let is_near =
@@ -396,14 +403,14 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
             watermark_ns += 1 + random_below(&mut random, MAX_ROUND_NS);
             NOW_NS.set(NOW_NS.get().max(watermark_ns + random_below(&mut random, MAX_LAG_NS)));
             history.write_proc(directory.path(), &mut written);
-            while let Some(event) = events.next_if(|event| event.time_ns < watermark_ns) {
+            while let Some(event) = events.next_if(|event| event.time.0 < watermark_ns) {
                 if is_lost(&event) {
                     table.lose_events();
                 } else {
                     table.apply(event);
                 }
             }
-            table.advance(watermark_ns);
+            table.advance(MonotonicTime(watermark_ns));
             let mut due = std::mem::take(&mut early);
             for time_ns in (next_sample_ns..watermark_ns.min(END_NS)).step_by(SAMPLE_NS as usize) {
                 next_sample_ns = time_ns + SAMPLE_NS;
@@ -411,7 +418,7 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
             }
             for (pid, time_ns) in due {
                 let Some(expected) = history.program(pid, time_ns) else { continue };
-                match table.process_of_sample(pid, Tid::leader_of(pid), time_ns, "") {
+                match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "") {
                     ProcessOfSample::Known(key) if is_settled(time_ns) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -435,20 +442,20 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
 
 #[test]
 fn samples_do_not_wait_for_ever_while_events_are_lost_all_the_time() {
-    const ROUND_NS: u64 = COMPARISON_INTERVAL_NS / 10;
+    const ROUND_NS: u64 = COMPARISON_INTERVAL.as_nanos() as u64 / 10;
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
     let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
-    table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+    table.reader = ProcessReader::with_clock(proc, || MonotonicTime(NOW_NS.get()));
     let mut waiting = Vec::new();
     for watermark_ns in (ROUND_NS..=30 * ROUND_NS).step_by(ROUND_NS as usize) {
         NOW_NS.set(watermark_ns + ROUND_NS / 2);
         table.lose_events();
-        table.advance(watermark_ns);
+        table.advance(MonotonicTime(watermark_ns));
         waiting.push(watermark_ns - 1);
         waiting.retain(|time_ns| {
-            table.process_of_sample(7, Tid(7), *time_ns, "") == ProcessOfSample::AfterWatermark
+            table.process_of_sample(7, Tid(7), MonotonicTime(*time_ns), "") == ProcessOfSample::AfterWatermark
         });
         assert!(waiting.len() <= 1, "{waiting:?} at {watermark_ns}");
     }

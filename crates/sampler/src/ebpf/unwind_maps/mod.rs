@@ -19,7 +19,7 @@ use profiler_common::unwind::{
     FileSegment, MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
     MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
-use profiler_processes::monotonic_ns;
+use profiler_processes::monotonic_time;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{
@@ -326,7 +326,7 @@ impl UnwindMaps {
             mappings: mappings.range.end - mappings.range.start,
             new_mapping_flags: mappings.flags,
             generation: mappings.generation,
-            used_ns: monotonic_ns(),
+            used_ns: monotonic_time().0,
         };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())
             .map_err(full_or_io)

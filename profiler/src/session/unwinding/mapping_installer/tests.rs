@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
 use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, MappingFlags, ProcessEntry, Rule};
 use profiler_processes::{
     Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid,
@@ -60,7 +60,12 @@ impl Fixture {
     }
 
     fn apply_unsettled(&mut self, pid: u32, kind: SidebandEventKind) {
-        self.table.apply(SidebandEvent { time_ns: u64::MAX / 2, pid, tid: Tid::leader_of(pid), kind });
+        self.table.apply(SidebandEvent {
+            time: MonotonicTime(u64::MAX / 2),
+            pid,
+            tid: Tid::leader_of(pid),
+            kind,
+        });
         self.update();
     }
 
@@ -150,8 +155,12 @@ fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
     fixture.settle();
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 0);
     let installed = fixture.installer.installations.take().into_iter();
-    let times: Vec<_> = installed.map(|(_, installation)| installation.jit_code_as_of_ns).collect();
-    assert_eq!(times, [5, 5, 7].map(Some), "code that is written later can have replaced that of the rows");
+    let times: Vec<_> = installed.map(|(_, installation)| installation.jit_code_as_of).collect();
+    assert_eq!(
+        times,
+        [5, 5, 7].map(|time| Some(MonotonicTime(time))),
+        "code that is written later can have replaced that of the rows"
+    );
 }
 
 /// A jitdump that does not grow is read once.
@@ -358,8 +367,8 @@ fn each_installation_is_reported_with_the_time_of_its_mappings() {
     let taken = fixture.installer.installations.take();
     // The tables of the test program's files are installed in steps.
     let [.., (first_process, first), (last_process, last)] = taken[..] else { panic!("{taken:?}") };
-    assert_eq!((first_process, last.as_of_ns), (last_process, u64::MAX / 2));
-    assert!(last.installed_ns > first.installed_ns && last.as_of_ns > first.as_of_ns);
+    assert_eq!((first_process, last.as_of), (last_process, MonotonicTime(u64::MAX / 2)));
+    assert!(last.installed > first.installed && last.as_of > first.as_of);
     assert!(fixture.installer.installations.take().is_empty());
 }
 
