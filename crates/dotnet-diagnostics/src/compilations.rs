@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use profiler_addresses::MonotonicTime;
+
 /// Compilations per process. The largest programs compile a hundred thousand methods, all tiers included.
 const MAX_COMPILATIONS: usize = 1 << 18;
 
@@ -16,13 +18,12 @@ const MAX_NAME_BYTES: usize = 24 << 20;
 const MAX_SEARCHED_COMPILATIONS: usize = 256;
 
 /// The end of a compilation without an event of its end.
-const OPEN: u64 = u64::MAX;
+const OPEN: MonotonicTime = MonotonicTime::MAX;
 
 /// The event at the beginning or at the end of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CompilationEdge {
-    /// `CLOCK_MONOTONIC`.
-    pub(super) time_ns: u64,
+    pub(super) time: MonotonicTime,
     /// In the pid namespace of the process.
     pub(super) thread: u64,
     pub(super) method_id: u64,
@@ -40,8 +41,8 @@ pub(super) struct CompiledMethod {
 
 #[derive(Debug)]
 struct Compilation {
-    begin_ns: u64,
-    end_ns: u64,
+    begin: MonotonicTime,
+    end: MonotonicTime,
     method_id: u64,
     method: CompiledMethod,
 }
@@ -61,49 +62,49 @@ pub(super) struct Compilations {
 impl Compilations {
     /// Adds the edges of a report, later ones than those of the report before.
     pub(super) fn add(&mut self, mut edges: Vec<CompilationEdge>) {
-        edges.sort_by_key(|edge| edge.time_ns);
-        for CompilationEdge { time_ns, thread, method_id, begun } in edges {
+        edges.sort_by_key(|edge| edge.time);
+        for CompilationEdge { time, thread, method_id, begun } in edges {
             match begun {
-                Some(method) => self.begin(time_ns, thread, method_id, method),
-                None => self.end(time_ns, thread, method_id),
+                Some(method) => self.begin(time, thread, method_id, method),
+                None => self.end(time, thread, method_id),
             }
         }
     }
 
-    fn begin(&mut self, begin_ns: u64, thread: u64, method_id: u64, method: CompiledMethod) {
+    fn begin(&mut self, begin: MonotonicTime, thread: u64, method_id: u64, method: CompiledMethod) {
         let name_bytes = self.name_bytes.saturating_add(method.name.len());
         if self.count < MAX_COMPILATIONS && name_bytes <= MAX_NAME_BYTES {
             self.count += 1;
             self.name_bytes = name_bytes;
-            let compilation = Compilation { begin_ns, end_ns: OPEN, method_id, method };
+            let compilation = Compilation { begin, end: OPEN, method_id, method };
             self.threads.entry(thread).or_default().push(compilation);
         }
     }
 
     /// Ends a compilation, and those inside it that ended without code.
-    fn end(&mut self, time_ns: u64, thread: u64, method_id: u64) {
+    fn end(&mut self, time: MonotonicTime, thread: u64, method_id: u64) {
         let Some(compilations) = self.threads.get_mut(&thread) else { return };
         let newest = compilations.len().saturating_sub(MAX_SEARCHED_COMPILATIONS);
         let is_open =
-            |compilation: &Compilation| compilation.end_ns == OPEN && compilation.method_id == method_id;
+            |compilation: &Compilation| compilation.end == OPEN && compilation.method_id == method_id;
         if let Some(ended) = compilations[newest..].iter().rposition(is_open) {
             let inside = compilations[newest + ended..].iter_mut();
-            inside.for_each(|compilation| compilation.end_ns = compilation.end_ns.min(time_ns));
+            inside.for_each(|compilation| compilation.end = compilation.end.min(time));
         }
     }
 
     /// The innermost method that a thread compiled at a time.
-    pub(super) fn at(&self, thread: u64, time_ns: u64) -> Option<&CompiledMethod> {
+    pub(super) fn at(&self, thread: u64, time: MonotonicTime) -> Option<&CompiledMethod> {
         let compilations = self.threads.get(&thread)?;
-        let begun = compilations.partition_point(|compilation| compilation.begin_ns <= time_ns);
+        let begun = compilations.partition_point(|compilation| compilation.begin <= time);
         let mut newest = compilations[..begun].iter().rev().take(MAX_SEARCHED_COMPILATIONS);
-        newest.find(|compilation| time_ns < compilation.end_ns).map(|compilation| &compilation.method)
+        newest.find(|compilation| time < compilation.end).map(|compilation| &compilation.method)
     }
 
     /// Discards the compilations that ended before a time.
-    pub(super) fn retire_ended(&mut self, before_ns: u64) {
+    pub(super) fn retire_ended(&mut self, before: MonotonicTime) {
         for compilations in self.threads.values_mut() {
-            compilations.retain(|compilation| compilation.end_ns >= before_ns);
+            compilations.retain(|compilation| compilation.end >= before);
             compilations.shrink_to(2 * compilations.len());
         }
         self.threads.retain(|_, compilations| !compilations.is_empty());
@@ -124,15 +125,15 @@ mod tests {
 
     fn begin(time_ns: u64, thread: u64, method_id: u64) -> CompilationEdge {
         let method = CompiledMethod { module_id: 3, name: format!("M{method_id}").into() };
-        CompilationEdge { time_ns, thread, method_id, begun: Some(method) }
+        CompilationEdge { time: MonotonicTime(time_ns), thread, method_id, begun: Some(method) }
     }
 
     fn end(time_ns: u64, thread: u64, method_id: u64) -> CompilationEdge {
-        CompilationEdge { time_ns, thread, method_id, begun: None }
+        CompilationEdge { time: MonotonicTime(time_ns), thread, method_id, begun: None }
     }
 
     fn at(compilations: &Compilations, thread: u64, time_ns: u64) -> Option<&str> {
-        compilations.at(thread, time_ns).map(|method| &*method.name)
+        compilations.at(thread, MonotonicTime(time_ns)).map(|method| &*method.name)
     }
 
     #[test]
@@ -171,14 +172,14 @@ mod tests {
         let mut compilations = Compilations::default();
         compilations.add(vec![begin(10, 1, 5), end(20, 1, 5), begin(15, 2, 6), begin(30, 1, 7)]);
         let before_bytes = compilations.memory_bytes();
-        compilations.retire_ended(25);
+        compilations.retire_ended(MonotonicTime(25));
         assert_eq!(
             [(1, 15), (1, 30), (2, 15)].map(|(thread, time_ns)| at(&compilations, thread, time_ns)),
             [None, Some("M7"), Some("M6")]
         );
         assert!(compilations.memory_bytes() < before_bytes);
         compilations.add(vec![end(40, 1, 7), end(40, 2, 6)]);
-        compilations.retire_ended(50);
+        compilations.retire_ended(MonotonicTime(50));
         assert_eq!((compilations.memory_bytes(), compilations.threads.len()), (0, 0));
     }
 
@@ -188,7 +189,7 @@ mod tests {
         let ended =
             (0..10_000).flat_map(|number| [begin(2 * number, 1, number), end(2 * number + 1, 1, number)]);
         compilations.add(ended.chain([begin(20_000, 1, 7)]).collect());
-        compilations.retire_ended(20_000);
+        compilations.retire_ended(MonotonicTime(20_000));
         assert_eq!(at(&compilations, 1, 20_000), Some("M7"));
         assert!(compilations.threads[&1].capacity() < 10);
     }
@@ -208,9 +209,14 @@ mod tests {
     #[test]
     fn the_bytes_of_names_are_bounded_until_compilations_are_retired() {
         const NAME_BYTES: usize = 1 << 20;
-        let long_name = |time_ns| {
+        let long_name = |time_ns: u64| {
             let method = CompiledMethod { module_id: 3, name: "x".repeat(NAME_BYTES).into() };
-            CompilationEdge { time_ns, thread: 1, method_id: time_ns, begun: Some(method) }
+            CompilationEdge {
+                time: MonotonicTime(time_ns),
+                thread: 1,
+                method_id: time_ns,
+                begun: Some(method),
+            }
         };
         let mut compilations = Compilations::default();
         for report in 0..3 {
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!(compilations.count, MAX_NAME_BYTES / NAME_BYTES);
         assert_eq!(compilations.name_bytes, MAX_NAME_BYTES);
         compilations.add((0..60).map(|method_id| end(60, 1, method_id)).collect());
-        compilations.retire_ended(100);
+        compilations.retire_ended(MonotonicTime(100));
         compilations.add(vec![begin(200, 1, 7)]);
         assert_eq!(at(&compilations, 1, 200), Some("M7"));
     }

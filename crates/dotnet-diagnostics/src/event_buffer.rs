@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{
     fields::{Field, Value},
     nettrace::{Event, Gap},
@@ -35,8 +36,8 @@ const COLLECTION_NUMBER_FIELD: &str = "Count";
 /// An event that a runtime reported.
 #[derive(Clone, Debug)]
 pub struct CollectedEvent {
-    /// The start, `CLOCK_MONOTONIC`.
-    pub time_ns: u64,
+    /// The start.
+    pub time: MonotonicTime,
     /// How long it took; 0 for an event without a duration.
     pub duration_ns: u64,
     /// The thread that reported it: its id in the profiler's pid namespace, and its name, which is empty if it is unknown.
@@ -108,13 +109,13 @@ impl EventBuffer {
 
     /// Adds an event, if it is one of those that were requested of its session. It can be taken when its threads have been added.
     pub(super) fn add(&mut self, session: &EventSession, base: TimeBase, event: &Event<'_>) {
-        let time_ns = base.to_monotonic_ns(event.ticks);
+        let time = base.to_monotonic_time(event.ticks);
         let place = match RuntimeEvent::exception_type(event) {
             // Decoding an event costs more than all else about one that is not kept.
             Some(name) if session.keeps_kind(&event.kind.provider, RuntimeEventKind::Exception) => {
                 let place = self.next_place(RuntimeEventKind::Exception, NameHash::of_bytes(name));
                 if place.is_none() {
-                    return self.omitted.add(RuntimeEventKind::Exception, time_ns, 0);
+                    return self.omitted.add(RuntimeEventKind::Exception, time, 0);
                 }
                 place
             }
@@ -127,7 +128,7 @@ impl EventBuffer {
                 let memory = MemoryReservation::new(&self.budget);
                 self.add_decoded(
                     place,
-                    TimedEvent { time_ns, duration_ns, thread, event: decoded, stack, memory },
+                    TimedEvent { time, duration_ns, thread, event: decoded, stack, memory },
                 );
             }
             Some(Ok(_)) | None => {}
@@ -138,13 +139,13 @@ impl EventBuffer {
     /// Adds the times in which the runtime dropped events of a session.
     pub(super) fn add_gaps(&mut self, session: &EventSession, base: TimeBase, gaps: Vec<Gap>) {
         for Gap { thread, from_ticks, to_ticks, events } in gaps {
-            let [from_ns, to_ns] = [from_ticks, to_ticks].map(|ticks| base.to_monotonic_ns(ticks));
+            let [from, to] = [from_ticks, to_ticks].map(|ticks| base.to_monotonic_time(ticks));
             if let Some(kind) = session.only_kind() {
-                self.omitted.add_number(kind, to_ns, events);
+                self.omitted.add_number(kind, to, events);
                 continue;
             }
             for kind in session.kinds() {
-                self.add_gap(kind, EventGap { thread, from_ns, to_ns });
+                self.add_gap(kind, EventGap { thread, from, to });
             }
         }
     }
@@ -167,39 +168,39 @@ impl EventBuffer {
         self.add_occurrences(found);
     }
 
-    /// The events up to the end of an interval, `CLOCK_MONOTONIC`: those that have ended, and if the interval is the last one,
+    /// The events up to the end of an interval: those that have ended, and if the interval is the last one,
     /// those that have begun. The others stay for the next interval.
-    pub(super) fn take(&mut self, interval_end_ns: u64, is_last: bool) -> TakenEvents {
+    pub(super) fn take(&mut self, interval_end: MonotonicTime, is_last: bool) -> TakenEvents {
         let mut found = Vec::new();
-        let end_ns = if is_last { u64::MAX } else { interval_end_ns };
+        let end = if is_last { MonotonicTime::MAX } else { interval_end };
         if is_last {
             self.add_threads(HashMap::new());
         }
-        self.pairs.pair_up_to(end_ns, &self.gaps, &mut found);
+        self.pairs.pair_up_to(end, &self.gaps, &mut found);
         if is_last {
-            self.pairs.end_at(interval_end_ns, &self.gaps, &mut found);
+            self.pairs.end_at(interval_end, &self.gaps, &mut found);
         }
         self.add_occurrences(found);
         self.add_missing_collections();
         let mut events = Vec::new();
-        for event in self.kept.values_mut().flat_map(|kept| kept.take_ended(end_ns)) {
-            if event.is_across_threads() && event.can_lack_events(event.end_ns(), &self.gaps) {
+        for event in self.kept.values_mut().flat_map(|kept| kept.take_ended(end)) {
+            if event.is_across_threads() && event.can_lack_events(event.end(), &self.gaps) {
                 // What another thread dropped before was not known when it ended.
-                self.omitted.add(event.event.kind, event.end_ns(), 0);
-            } else if event.time_ns <= interval_end_ns {
+                self.omitted.add(event.event.kind, event.end(), 0);
+            } else if event.time <= interval_end {
                 events.push(event);
             }
         }
         let events = events.into_iter().map(|event| self.collected(event)).collect();
-        TakenEvents { events, omitted: self.omitted.take_up_to(interval_end_ns) }
+        TakenEvents { events, omitted: self.omitted.take_up_to(interval_end) }
     }
 
     fn add_decoded(&mut self, place: Option<Place>, mut event: TimedEvent) {
-        let (kind, time_ns) = (event.event.kind, event.time_ns);
+        let (kind, time) = (event.event.kind, event.time);
         let is_whole = event.event.phase == Phase::Whole;
         let place = match place {
             None if is_whole => match self.next_place(kind, NameHash::of(&event.event)) {
-                None => return self.omitted.add(kind, time_ns, 0),
+                None => return self.omitted.add(kind, time, 0),
                 place => place,
             },
             place => place,
@@ -207,9 +208,9 @@ impl EventBuffer {
         if !event.reserve_memory() {
             self.dropped_events += 1;
             if is_whole {
-                self.omitted.add(kind, time_ns, 0);
+                self.omitted.add(kind, time, 0);
             } else {
-                self.add_gap(kind, EventGap { thread: Some(event.thread), from_ns: time_ns, to_ns: time_ns });
+                self.add_gap(kind, EventGap { thread: Some(event.thread), from: time, to: time });
             }
             return;
         }
@@ -218,7 +219,7 @@ impl EventBuffer {
             && is_begin
             && let Some(number) = event.event.unsigned(COLLECTION_NUMBER_FIELD)
         {
-            self.collections.add(number, time_ns);
+            self.collections.add(number, time);
         }
         self.note_threads(event.thread, &event.event);
         self.incoming.push(IncomingEvent { place, event });
@@ -229,7 +230,7 @@ impl EventBuffer {
         if kind == RuntimeEventKind::GarbageCollection {
             self.collections.add_gap(gap);
         } else {
-            self.omitted.add_unknown(kind, gap.to_ns);
+            self.omitted.add_unknown(kind, gap.to);
         }
     }
 
@@ -239,10 +240,10 @@ impl EventBuffer {
                 Occurrence::Whole(event) => {
                     match self.next_place(event.event.kind, NameHash::of(&event.event)) {
                         Some(place) => self.keep(place, event),
-                        None => self.omitted.add(event.event.kind, event.end_ns(), event.duration_ns),
+                        None => self.omitted.add(event.event.kind, event.end(), event.duration_ns),
                     }
                 }
-                Occurrence::WithoutEnd(event) => self.omitted.add(event.event.kind, event.time_ns, 0),
+                Occurrence::WithoutEnd(event) => self.omitted.add(event.event.kind, event.time, 0),
             }
         }
     }
@@ -251,10 +252,10 @@ impl EventBuffer {
         let Some(missing) = self.collections.take_missing() else { return };
         let kind = RuntimeEventKind::GarbageCollection;
         if missing.count > 0 {
-            self.omitted.add_number(kind, missing.before_ns, missing.count);
+            self.omitted.add_number(kind, missing.before, missing.count);
         }
         if missing.can_be_more {
-            self.omitted.add_unknown(kind, missing.before_ns);
+            self.omitted.add_unknown(kind, missing.before);
         }
     }
 
@@ -265,7 +266,7 @@ impl EventBuffer {
     fn keep(&mut self, place: Place, event: TimedEvent) {
         let (kind, omitted) = (event.event.kind, &mut self.omitted);
         let kept = self.kept.entry(kind).or_insert_with(|| KeptEvents::new(kind));
-        kept.push(place, event, |event| omitted.add(kind, event.end_ns(), event.duration_ns));
+        kept.push(place, event, |event| omitted.add(kind, event.end(), event.duration_ns));
     }
 
     fn note_threads(&mut self, thread: u64, event: &RuntimeEvent) {
@@ -278,12 +279,12 @@ impl EventBuffer {
     }
 
     fn collected(&self, event: TimedEvent) -> CollectedEvent {
-        let TimedEvent { time_ns, duration_ns, thread, event, stack, .. } = event;
+        let TimedEvent { time, duration_ns, thread, event, stack, .. } = event;
         let lock_owner = event.unsigned(OWNER_FIELD).and_then(|owner| self.thread(owner));
         let fields =
             event.fields.into_iter().filter_map(|field| translated(field, lock_owner.as_ref())).collect();
         CollectedEvent {
-            time_ns,
+            time,
             duration_ns,
             thread: self.thread(thread),
             kind: event.kind,
@@ -336,7 +337,7 @@ mod tests {
             let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
             let event = Event { kind: &kind, thread, ticks: time_ns, activity: 0, payload, stack: &[0x10] };
             for session in &self.sessions {
-                self.buffer.add(session, TimeBase::new(CLOCK, 0), &event);
+                self.buffer.add(session, TimeBase::new(CLOCK, MonotonicTime(0)), &event);
             }
         }
 
@@ -359,7 +360,7 @@ mod tests {
             events: u64,
         ) {
             let gap = Gap { thread: Some(thread), from_ticks, to_ticks, events };
-            self.buffer.add_gaps(&self.sessions[session], TimeBase::new(CLOCK, 0), vec![gap]);
+            self.buffer.add_gaps(&self.sessions[session], TimeBase::new(CLOCK, MonotonicTime(0)), vec![gap]);
         }
 
         fn collection(&mut self, begin_ns: u64, end_ns: u64) {
@@ -369,8 +370,8 @@ mod tests {
 
         /// Kind, time and duration of the events that are taken.
         fn take(&mut self, end_ns: u64, is_last: bool) -> Vec<(RuntimeEventKind, u64, u64)> {
-            let taken = self.buffer.take(end_ns, is_last);
-            taken.events.into_iter().map(|event| (event.kind, event.time_ns, event.duration_ns)).collect()
+            let taken = self.buffer.take(MonotonicTime(end_ns), is_last);
+            taken.events.into_iter().map(|event| (event.kind, event.time.0, event.duration_ns)).collect()
         }
     }
 
@@ -404,7 +405,7 @@ mod tests {
         fixture.collection(10, 30);
         fixture.add_whole(80, 10, 1, &[0; 32]);
         fixture.add_whole(80, 10, 1, &[1]);
-        let events = fixture.buffer.take(100, true).events;
+        let events = fixture.buffer.take(MonotonicTime(100), true).events;
         assert_eq!(events.len(), 1);
         assert_eq!((events[0].kind, &*events[0].stack), (RuntimeEventKind::Exception, &[0x10][..]));
         assert_eq!((fixture.buffer.malformed_events, fixture.buffer.dropped_events), (1, 0));
@@ -419,11 +420,14 @@ mod tests {
         }
         let new = fixture.buffer.take_new_threads();
         assert_eq!(new, [5, 6, 7, 99].into());
-        assert!(fixture.buffer.take(20, false).events.is_empty(), "their threads are not known yet");
+        assert!(
+            fixture.buffer.take(MonotonicTime(20), false).events.is_empty(),
+            "their threads are not known yet"
+        );
         let found =
             |id: u64| (id, EventThread { tid: Tid(1_000 + id as u32), comm: format!("t{id}").into() });
         fixture.buffer.add_threads([found(5), found(6)].into());
-        let mut events = fixture.buffer.take(20, true).events;
+        let mut events = fixture.buffer.take(MonotonicTime(20), true).events;
         events.sort_by_key(|event| event.thread.clone());
         let owner = |event: &CollectedEvent| {
             event.fields.iter().find(|field| field.name == OWNER_FIELD).map(|field| field.value.clone())
@@ -462,7 +466,7 @@ mod tests {
             fixture.add_whole(80, number, number, &[0; 32]);
         }
         assert!(fixture.buffer.take_new_threads().len() <= MAX_THREADS);
-        let taken = fixture.buffer.take(u64::MAX, true);
+        let taken = fixture.buffer.take(MonotonicTime::MAX, true);
         assert!((1 << 12..=1 << 13).contains(&taken.events.len()), "{}", taken.events.len());
         let omitted: u64 = taken.omitted.iter().map(|omitted| omitted.count).sum();
         assert_eq!(taken.events.len() as u64 + omitted, EVENTS);
@@ -478,7 +482,7 @@ mod tests {
             fixture.add_whole(9, 1_000 * number, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
             fixture.add_whole(3, 1_000 * number + duration_ns, 2, &[]);
         }
-        let taken = fixture.buffer.take(u64::MAX, true);
+        let taken = fixture.buffer.take(MonotonicTime::MAX, true);
         let kept = taken.events.iter().map(|event| event.duration_ns);
         let omitted: u64 = taken.omitted.iter().map(|omitted| omitted.duration_ns).sum();
         assert_eq!(kept.clone().sum::<u64>() + omitted, 30 * SUSPENSIONS + 870);
@@ -494,7 +498,7 @@ mod tests {
         fixture.add(3, 1_500, 1, &[]);
         fixture.add_gap(1, (20, 1_490), 2);
         fixture.buffer.add_threads(HashMap::new());
-        let taken = fixture.buffer.take(2_000, true);
+        let taken = fixture.buffer.take(MonotonicTime(2_000), true);
         assert!(taken.events.is_empty());
         let suspensions: Vec<_> =
             taken.omitted.iter().filter(|omitted| omitted.kind == RuntimeEventKind::Suspension).collect();
@@ -508,7 +512,7 @@ mod tests {
         fixture.add_whole(9, 10, 1, &[1, 0, 0, 0, 7, 0, 0, 0]);
         fixture.add_whole(3, 1_500, 1, &[]);
         let mut found = Vec::new();
-        fixture.buffer.pairs.pair_up_to(u64::MAX, &fixture.buffer.gaps, &mut found);
+        fixture.buffer.pairs.pair_up_to(MonotonicTime::MAX, &fixture.buffer.gaps, &mut found);
         fixture.buffer.add_occurrences(found);
         fixture.add_gap(2, (20, 1_900), 2);
         assert_eq!(fixture.take(2_000, true), []);
@@ -518,7 +522,7 @@ mod tests {
     fn dropped_events_are_exceptions_or_collections_where_numbers_say_so() {
         let mut fixture = Fixture::new(&[EventSet::Exceptions, EventSet::Collections]);
         let counted = |fixture: &mut Fixture, kind| {
-            let taken = fixture.buffer.take(u64::MAX, true).omitted;
+            let taken = fixture.buffer.take(MonotonicTime::MAX, true).omitted;
             let of_kind: Vec<_> = taken.into_iter().filter(|omitted| omitted.kind == kind).collect();
             let is_lower_bound = of_kind.iter().any(|omitted| omitted.is_lower_bound);
             (of_kind.iter().map(|omitted| omitted.count).sum::<u64>(), is_lower_bound)

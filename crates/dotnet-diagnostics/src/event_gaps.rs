@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::RuntimeEventKind;
 
 /// Gaps of a kind that are kept one by one. Beyond, the oldest two become one of all threads, which breaks more pairs and not fewer.
@@ -12,9 +13,8 @@ const MAX_GAPS: usize = 1 << 10;
 pub(super) struct EventGap {
     /// In the pid namespace of the process; `None` for several threads.
     pub(super) thread: Option<u64>,
-    /// `CLOCK_MONOTONIC`.
-    pub(super) from_ns: u64,
-    pub(super) to_ns: u64,
+    pub(super) from: MonotonicTime,
+    pub(super) to: MonotonicTime,
 }
 
 /// The gaps of the sessions of a process.
@@ -29,8 +29,8 @@ impl EventGaps {
         if gaps.len() > MAX_GAPS {
             let oldest = gaps.remove(0);
             let next = &mut gaps[0];
-            let (from_ns, to_ns) = (oldest.from_ns.min(next.from_ns), oldest.to_ns.max(next.to_ns));
-            *next = EventGap { thread: None, from_ns, to_ns };
+            let (from, to) = (oldest.from.min(next.from), oldest.to.max(next.to));
+            *next = EventGap { thread: None, from, to };
         }
     }
 
@@ -39,11 +39,11 @@ impl EventGaps {
         &self,
         kind: RuntimeEventKind,
         thread: Option<u64>,
-        begin_ns: u64,
-        end_ns: u64,
+        begin: MonotonicTime,
+        end: MonotonicTime,
     ) -> bool {
         let is_of_thread = |gap: &EventGap| gap.thread.is_none() || thread.is_none() || gap.thread == thread;
-        let is_between = |gap: &EventGap| gap.from_ns < end_ns && gap.to_ns > begin_ns;
+        let is_between = |gap: &EventGap| gap.from < end && gap.to > begin;
         let gaps = self.0.get(&kind).map(Vec::as_slice).unwrap_or_default();
         gaps.iter().rev().any(|gap| is_between(gap) && is_of_thread(gap))
     }
@@ -58,15 +58,20 @@ mod tests {
     #[test]
     fn a_gap_lies_between_what_surrounds_or_cuts_it() {
         let mut gaps = EventGaps::default();
-        gaps.add(KIND, EventGap { thread: Some(7), from_ns: 20, to_ns: 30 });
-        let found = |thread, begin_ns, end_ns| gaps.are_between(KIND, thread, begin_ns, end_ns);
+        gaps.add(KIND, EventGap { thread: Some(7), from: MonotonicTime(20), to: MonotonicTime(30) });
+        let found = |thread, begin_ns, end_ns| {
+            gaps.are_between(KIND, thread, MonotonicTime(begin_ns), MonotonicTime(end_ns))
+        };
         assert!(
             found(Some(7), 20, 30) && found(None, 10, 25) && found(Some(7), 25, 26) && found(None, 29, 90)
         );
         // The events of its ends were not dropped.
         assert!(!found(Some(7), 10, 20) && !found(Some(7), 30, 40));
         assert!(!found(Some(8), 10, 40), "another thread");
-        assert!(!gaps.are_between(RuntimeEventKind::Suspension, None, 10, 40), "another kind");
+        assert!(
+            !gaps.are_between(RuntimeEventKind::Suspension, None, MonotonicTime(10), MonotonicTime(40)),
+            "another kind"
+        );
     }
 
     #[test]
@@ -75,13 +80,28 @@ mod tests {
         let count = 3 * MAX_GAPS as u64;
         for number in 0..count {
             let from_ns = 10 * number;
-            gaps.add(KIND, EventGap { thread: Some(number), from_ns, to_ns: from_ns + 5 });
+            gaps.add(
+                KIND,
+                EventGap {
+                    thread: Some(number),
+                    from: MonotonicTime(from_ns),
+                    to: MonotonicTime(from_ns + 5),
+                },
+            );
         }
         assert_eq!(gaps.0[&KIND].len(), MAX_GAPS);
         for number in 0..count {
-            assert!(gaps.are_between(KIND, Some(number), 10 * number + 1, 10 * number + 2), "{number}");
+            assert!(
+                gaps.are_between(
+                    KIND,
+                    Some(number),
+                    MonotonicTime(10 * number + 1),
+                    MonotonicTime(10 * number + 2)
+                ),
+                "{number}"
+            );
         }
         let last = 10 * (count - 1);
-        assert!(!gaps.are_between(KIND, None, last - 5, last));
+        assert!(!gaps.are_between(KIND, None, MonotonicTime(last - 5), MonotonicTime(last)));
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::ipc::{self, CollectCommand, Reply};
 
 use super::{
@@ -84,8 +85,8 @@ impl EventListener {
     }
 
     /// See [`EventBuffer::take`].
-    pub(crate) fn take_events(&self, interval_end_ns: u64, is_last: bool) -> TakenEvents {
-        lock(&self.buffer).take(interval_end_ns, is_last)
+    pub(crate) fn take_events(&self, interval_end: MonotonicTime, is_last: bool) -> TakenEvents {
+        lock(&self.buffer).take(interval_end, is_last)
     }
 
     /// The events that were dropped and those that are malformed, since the start.

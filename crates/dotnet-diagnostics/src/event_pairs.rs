@@ -1,7 +1,8 @@
 //! Pairs the begin of an occurrence with its end: garbage collections, suspensions, lock contentions, compilations, requests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{
     fields::{Field, Value},
     runtime_events::{Phase, RuntimeEvent},
@@ -24,8 +25,7 @@ const MAX_OPEN: usize = 1 << 12;
 /// An event with its time and thread.
 #[derive(Debug)]
 pub(super) struct TimedEvent {
-    /// `CLOCK_MONOTONIC`.
-    pub(super) time_ns: u64,
+    pub(super) time: MonotonicTime,
     /// 0 before the begin has its end.
     pub(super) duration_ns: u64,
     /// In the pid namespace of the process.
@@ -38,8 +38,8 @@ pub(super) struct TimedEvent {
 }
 
 impl TimedEvent {
-    pub(super) fn end_ns(&self) -> u64 {
-        self.time_ns.saturating_add(self.duration_ns)
+    pub(super) fn end(&self) -> MonotonicTime {
+        self.time.saturating_add(Duration::from_nanos(self.duration_ns))
     }
 
     /// The bytes of memory.
@@ -60,10 +60,10 @@ impl TimedEvent {
     }
 
     /// Whether events can be missing between the begin and an end, so that the end can be that of another occurrence.
-    pub(super) fn can_lack_events(&self, end_ns: u64, gaps: &EventGaps) -> bool {
+    pub(super) fn can_lack_events(&self, end: MonotonicTime, gaps: &EventGaps) -> bool {
         let kind = self.event.kind;
         // The number of a collection is that of no other one.
-        kind != RuntimeEventKind::GarbageCollection && has_lost_end(self, end_ns, gaps)
+        kind != RuntimeEventKind::GarbageCollection && has_lost_end(self, end, gaps)
     }
 }
 
@@ -96,30 +96,30 @@ impl EventPairs {
         }
         self.unordered.push(event);
         if self.unordered.len() >= MAX_UNORDERED {
-            self.unordered.sort_by_key(|event| event.time_ns);
+            self.unordered.sort_by_key(|event| event.time);
             let older: Vec<_> = self.unordered.drain(..MAX_UNORDERED / 2).collect();
             older.into_iter().for_each(|event| self.pair(event, gaps, found));
         }
     }
 
     /// Pairs all events up to a time.
-    pub(super) fn pair_up_to(&mut self, end_ns: u64, gaps: &EventGaps, found: &mut Vec<Occurrence>) {
-        let is_earlier = |event: &TimedEvent| event.time_ns <= end_ns;
+    pub(super) fn pair_up_to(&mut self, end: MonotonicTime, gaps: &EventGaps, found: &mut Vec<Occurrence>) {
+        let is_earlier = |event: &TimedEvent| event.time <= end;
         let (mut earlier, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.unordered).into_iter().partition(is_earlier);
         self.unordered = later;
-        earlier.sort_by_key(|event| event.time_ns);
+        earlier.sort_by_key(|event| event.time);
         earlier.into_iter().for_each(|event| self.pair(event, gaps, found));
     }
 
     /// Ends all occurrences that have begun by a time, which is the last.
-    pub(super) fn end_at(&mut self, end_ns: u64, gaps: &EventGaps, found: &mut Vec<Occurrence>) {
-        let open = std::mem::take(&mut self.open).into_values().filter(|event| event.time_ns <= end_ns);
+    pub(super) fn end_at(&mut self, end: MonotonicTime, gaps: &EventGaps, found: &mut Vec<Occurrence>) {
+        let open = std::mem::take(&mut self.open).into_values().filter(|event| event.time <= end);
         found.extend(open.map(|event| {
-            if has_lost_end(&event, end_ns, gaps) {
+            if has_lost_end(&event, end, gaps) {
                 return Occurrence::WithoutEnd(event);
             }
-            Occurrence::Whole(TimedEvent { duration_ns: end_ns - event.time_ns, ..event })
+            Occurrence::Whole(TimedEvent { duration_ns: end.nanoseconds_since(event.time), ..event })
         }));
     }
 
@@ -127,14 +127,14 @@ impl EventPairs {
     fn pair(&mut self, event: TimedEvent, gaps: &EventGaps, found: &mut Vec<Occurrence>) {
         let key = (event.event.kind, event.event.pair);
         if event.event.phase == Phase::Begin {
-            let time_ns = event.time_ns;
+            let time = event.time;
             if let Some(replaced) = self.open.insert(key, event) {
-                found.extend(without_end(replaced, time_ns, gaps));
+                found.extend(without_end(replaced, time, gaps));
             }
             return self.evict(gaps, found);
         }
         match self.open.remove(&key) {
-            Some(begin) if begin.can_lack_events(event.time_ns, gaps) => {
+            Some(begin) if begin.can_lack_events(event.time, gaps) => {
                 // The end of another occurrence or of this one.
                 let known = with_known_duration(event).map(Occurrence::Whole);
                 found.push(known.unwrap_or(Occurrence::WithoutEnd(begin)));
@@ -149,13 +149,13 @@ impl EventPairs {
         if self.open.len() <= MAX_OPEN {
             return;
         }
-        let mut times_ns: Vec<_> = self.open.values().map(|event| event.time_ns).collect();
-        let (_, median_ns, _) = times_ns.select_nth_unstable(MAX_OPEN / 2);
+        let mut times: Vec<_> = self.open.values().map(|event| event.time).collect();
+        let (_, median, _) = times.select_nth_unstable(MAX_OPEN / 2);
         let (older, newer) =
-            std::mem::take(&mut self.open).into_iter().partition(|(_, event)| event.time_ns <= *median_ns);
+            std::mem::take(&mut self.open).into_iter().partition(|(_, event)| event.time <= *median);
         self.open = newer;
         let older: BTreeMap<PairKey, TimedEvent> = older;
-        found.extend(older.into_values().filter_map(|event| without_end(event, u64::MAX, gaps)));
+        found.extend(older.into_values().filter_map(|event| without_end(event, MonotonicTime::MAX, gaps)));
     }
 }
 
@@ -165,20 +165,20 @@ fn is_of_one_thread(kind: RuntimeEventKind) -> bool {
 }
 
 /// Whether the end of what has begun can be among dropped events.
-fn has_lost_end(begin: &TimedEvent, until_ns: u64, gaps: &EventGaps) -> bool {
+fn has_lost_end(begin: &TimedEvent, until: MonotonicTime, gaps: &EventGaps) -> bool {
     let thread = Some(begin.thread).filter(|_| is_of_one_thread(begin.event.kind));
-    gaps.are_between(begin.event.kind, thread, begin.time_ns, until_ns)
+    gaps.are_between(begin.event.kind, thread, begin.time, until)
 }
 
 /// An occurrence whose end will not come: one that has happened if its end was dropped.
-fn without_end(begin: TimedEvent, until_ns: u64, gaps: &EventGaps) -> Option<Occurrence> {
-    has_lost_end(&begin, until_ns, gaps).then_some(Occurrence::WithoutEnd(begin))
+fn without_end(begin: TimedEvent, until: MonotonicTime, gaps: &EventGaps) -> Option<Occurrence> {
+    has_lost_end(&begin, until, gaps).then_some(Occurrence::WithoutEnd(begin))
 }
 
 /// The occurrence that begins and ends with these events: with the fields of both.
 fn joined(begin: TimedEvent, end: TimedEvent) -> TimedEvent {
     let mut whole = begin;
-    whole.duration_ns = end.time_ns.saturating_sub(whole.time_ns);
+    whole.duration_ns = end.time.nanoseconds_since(whole.time);
     for field in end.event.fields {
         if !whole.event.fields.iter().any(|known| known.name == field.name) {
             whole.event.fields.push(field);
@@ -192,8 +192,8 @@ fn with_known_duration(end: TimedEvent) -> Option<TimedEvent> {
     let is_duration = |field: &&Field| field.name == DURATION_FIELD;
     let Value::Real(duration_ns) = end.event.fields.iter().find(is_duration)?.value else { return None };
     // Conversion saturates, and makes 0 of what is no number.
-    let duration_ns = (duration_ns as u64).min(end.time_ns);
-    Some(TimedEvent { time_ns: end.time_ns - duration_ns, duration_ns, ..end })
+    let duration_ns = (duration_ns as u64).min(end.time.0);
+    Some(TimedEvent { time: end.time.saturating_sub(Duration::from_nanos(duration_ns)), duration_ns, ..end })
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
         let event = Event { kind: &kind, thread, ticks: 0, activity: 0, payload, stack: &[] };
         let event = RuntimeEvent::decode(&event).unwrap().unwrap();
         TimedEvent {
-            time_ns,
+            time: MonotonicTime(time_ns),
             duration_ns: 0,
             thread,
             event,
@@ -267,26 +267,29 @@ mod tests {
             let mut fixture = Self::default();
             if let Some((thread, from_ns, to_ns)) = gap {
                 for kind in RuntimeEventKind::ALL {
-                    fixture.gaps.add(*kind, EventGap { thread, from_ns, to_ns });
+                    fixture.gaps.add(
+                        *kind,
+                        EventGap { thread, from: MonotonicTime(from_ns), to: MonotonicTime(to_ns) },
+                    );
                 }
             }
             for event in events {
                 fixture.pairs.add(event, &fixture.gaps, &mut fixture.found);
             }
-            fixture.pairs.pair_up_to(u64::MAX, &fixture.gaps, &mut fixture.found);
+            fixture.pairs.pair_up_to(MonotonicTime::MAX, &fixture.gaps, &mut fixture.found);
             fixture
         }
 
         fn ended_at(mut self, end_ns: u64) -> Vec<(RuntimeEventKind, u64, Option<u64>)> {
-            self.pairs.end_at(end_ns, &self.gaps, &mut self.found);
+            self.pairs.end_at(MonotonicTime(end_ns), &self.gaps, &mut self.found);
             self.described()
         }
 
         /// Kind, time and duration of each occurrence; `None` where the end is not known.
         fn described(&self) -> Vec<(RuntimeEventKind, u64, Option<u64>)> {
             let describe = |found: &Occurrence| match found {
-                Occurrence::Whole(event) => (event.event.kind, event.time_ns, Some(event.duration_ns)),
-                Occurrence::WithoutEnd(event) => (event.event.kind, event.time_ns, None),
+                Occurrence::Whole(event) => (event.event.kind, event.time.0, Some(event.duration_ns)),
+                Occurrence::WithoutEnd(event) => (event.event.kind, event.time.0, None),
             };
             self.found.iter().map(describe).collect()
         }
@@ -396,7 +399,7 @@ mod tests {
         for end in [last_end, first_end] {
             fixture.pairs.add(end, &fixture.gaps, &mut fixture.found);
         }
-        fixture.pairs.pair_up_to(u64::MAX, &fixture.gaps, &mut fixture.found);
+        fixture.pairs.pair_up_to(MonotonicTime::MAX, &fixture.gaps, &mut fixture.found);
         assert_eq!(fixture.described(), [(COLLECTION, u64::from(count) - 1, Some(1))]);
     }
 }

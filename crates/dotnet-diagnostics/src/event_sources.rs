@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{
     Process, ProcessKey, ProcessTable, monotonic_time,
     tenants::{Tenant, TenantShares, tenant_of},
@@ -19,7 +20,7 @@ use crate::{
     memory_budget::MemoryBudget,
     omitted_counts::OmittedCount,
     runtime_process::RuntimeProcess,
-    stream::MAX_UNWRITTEN_NS,
+    stream::MAX_UNWRITTEN,
 };
 
 /// Runtimes with a listener for events at the same time. Each listener is a thread. One tenant has at most half.
@@ -113,9 +114,9 @@ impl EventSources {
         if self.request.has_stacks() { started } else { Vec::new() }
     }
 
-    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then. A
+    /// Waits for the events up to the end of an interval, and returns those that have ended by then. A
     /// runtime writes its events every 100 ms: later ones are of the next interval.
-    pub fn receive(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
+    pub fn receive(&mut self, interval_end: MonotonicTime, is_last: bool) -> Vec<ProcessEvents> {
         if is_last {
             self.listeners_mut().for_each(EventListener::wait_until_stopped);
             if !self.request.is_empty() && !self.has_found {
@@ -124,13 +125,13 @@ impl EventSources {
                 );
             }
         } else {
-            let written_ns = interval_end_ns.saturating_add(MAX_UNWRITTEN_NS);
+            let written = interval_end.saturating_add(MAX_UNWRITTEN);
             // A time of a forged capture is any.
-            let left_ns = written_ns.saturating_sub(monotonic_time().0).min(MAX_UNWRITTEN_NS);
-            let deadline = Instant::now() + Duration::from_nanos(left_ns);
+            let left = written.saturating_since(monotonic_time()).min(MAX_UNWRITTEN);
+            let deadline = Instant::now() + left;
             self.listeners_mut().for_each(|listener| listener.wait_until(deadline));
         }
-        self.take(interval_end_ns, is_last)
+        self.take(interval_end, is_last)
     }
 
     /// Whether events of a process may follow.
@@ -195,12 +196,12 @@ impl EventSources {
         started
     }
 
-    fn take(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
+    fn take(&mut self, interval_end: MonotonicTime, is_last: bool) -> Vec<ProcessEvents> {
         let mut taken = Vec::new();
         for ((pid, _), searched) in &mut self.processes {
             let State::Listening(listener) = &searched.state else { continue };
             let has_ended = listener.has_ended();
-            let TakenEvents { events, omitted } = listener.take_events(interval_end_ns, is_last || has_ended);
+            let TakenEvents { events, omitted } = listener.take_events(interval_end, is_last || has_ended);
             if has_ended {
                 self.lost = self.lost.plus(listener.lost_events());
                 searched.state = State::Finished;

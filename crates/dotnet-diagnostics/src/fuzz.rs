@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc,
@@ -56,7 +57,9 @@ pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
     let (mut decoder, mut events) = (Decoder::default(), MethodEvents::new(&options));
     let is_valid = pieces.iter().all(|piece| {
         let on_event = |clock: Option<Clock>, event: &Event<'_>| {
-            let time = clock.map_or(EventTime::Ns(0), |clock| EventTime::OfTicks(TimeBase::new(clock, 0)));
+            let time = clock.map_or(EventTime::Known(MonotonicTime::ZERO), |clock| {
+                EventTime::OfTicks(TimeBase::new(clock, MonotonicTime::ZERO))
+            });
             events.add(event, time, None);
         };
         decoder.feed(piece, on_event).is_ok()
@@ -74,7 +77,7 @@ fn decode_runtime_events(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
     for piece in pieces {
         let on_event = |clock: Option<Clock>, event: &Event<'_>| {
             if let (Some(clock), [session]) = (clock, &sessions[..]) {
-                buffer.add(session, TimeBase::new(clock, 0), event);
+                buffer.add(session, TimeBase::new(clock, MonotonicTime::ZERO), event);
             }
         };
         if decoder.feed(piece, on_event).is_err() {
@@ -82,11 +85,11 @@ fn decode_runtime_events(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
         }
     }
     if let (Some(clock), [session]) = (decoder.clock(), &sessions[..]) {
-        buffer.add_gaps(session, TimeBase::new(clock, 0), decoder.take_gaps());
+        buffer.add_gaps(session, TimeBase::new(clock, MonotonicTime::ZERO), decoder.take_gaps());
     }
     buffer.add_threads(HashMap::new());
-    let of_interval = format!("{:?}", buffer.take(u64::MAX / 2, false));
-    let rest = format!("{:?}", buffer.take(u64::MAX, true));
+    let of_interval = format!("{:?}", buffer.take(MonotonicTime(u64::MAX / 2), false));
+    let rest = format!("{:?}", buffer.take(MonotonicTime::MAX, true));
     (buffer.malformed_events, buffer.dropped_events, of_interval, rest)
 }
 

@@ -6,6 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{fields::Value, runtime_events::RuntimeEvent};
 use profiler_profile::{OmittedEvents, RuntimeEventKind};
 
@@ -127,8 +128,8 @@ impl KeptEvents {
     }
 
     /// Removes the events that have ended by a time and returns them. The next interval can have as many.
-    pub(super) fn take_ended(&mut self, end_ns: u64) -> Vec<TimedEvent> {
-        let ended = self.remove(|kept| kept.event.end_ns() <= end_ns).collect();
+    pub(super) fn take_ended(&mut self, end: MonotonicTime) -> Vec<TimedEvent> {
+        let ended = self.remove(|kept| kept.event.end() <= end).collect();
         self.level = 0;
         self.names.clear();
         ended
@@ -178,7 +179,7 @@ mod tests {
         let payload = [text(name), text("message"), vec![0; 16]].concat();
         let event = Event { kind: &kind, thread: 1, ticks: 0, activity: 0, payload: &payload, stack: &[] };
         TimedEvent {
-            time_ns,
+            time: MonotonicTime(time_ns),
             duration_ns: 0,
             thread: 1,
             event: RuntimeEvent::decode(&event).unwrap().unwrap(),
@@ -205,7 +206,7 @@ mod tests {
         }
 
         fn times(&mut self, end_ns: u64) -> Vec<u64> {
-            self.kept.take_ended(end_ns).iter().map(|event| event.time_ns).collect()
+            self.kept.take_ended(MonotonicTime(end_ns)).iter().map(|event| event.time.0).collect()
         }
     }
 

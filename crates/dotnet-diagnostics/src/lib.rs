@@ -17,7 +17,7 @@
 //! sources.poll(&processes);
 //! thread::sleep(Duration::from_secs(10));
 //! sources.begin_stop();
-//! for process in sources.receive(monotonic_time().0, true) {
+//! for process in sources.receive(monotonic_time(), true) {
 //!     println!("{}: {} events", process.comm, process.events.len());
 //! }
 //! # Ok(())

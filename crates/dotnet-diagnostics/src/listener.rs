@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc::{CollectCommand, ProviderConfig, SessionConfig},
@@ -33,7 +34,7 @@ use super::{
     runtime_thread::RuntimeThread,
     session::Session,
     socket::{CancellableDeadline, Endpoint, Received},
-    stream::{MAX_UNWRITTEN_NS, Stream},
+    stream::{MAX_UNWRITTEN, Stream},
 };
 
 /// Keywords of the runtime provider (`ClrEtwAll.man`): modules (Loader), methods that are jitted (Jit), precompiled
@@ -130,8 +131,8 @@ impl Listener {
                 rundown_can_block: false,
                 report: Report::new(&options),
                 options,
-                complete_until_ns: 0,
-                complete_since_ns: 0,
+                complete_until: MonotonicTime::ZERO,
+                complete_since: MonotonicTime::ZERO,
                 lacks_rundown: false,
                 unloads_code: false,
             };
@@ -214,9 +215,9 @@ struct ListenerThread {
     report: Report,
     options: EventOptions,
     /// As in [`Report`].
-    complete_until_ns: u64,
+    complete_until: MonotonicTime,
     /// As in [`Report`].
-    complete_since_ns: u64,
+    complete_since: MonotonicTime,
     /// Whether the last rundown did not end in time, so that methods and modules are missing.
     lacks_rundown: bool,
     /// Whether the runtime has unloaded code.
@@ -227,10 +228,10 @@ impl ListenerThread {
     fn run(mut self, requests: &Receiver<ReportRequest>) {
         let mut methods = self.open_stream(&METHOD_SESSION);
         if let Some(stream) = &methods {
-            self.complete_since_ns = stream.opened_ns;
+            self.complete_since = stream.opened;
             self.lacks_rundown = true;
             if !self.rundown_can_block {
-                self.request_rundown(0);
+                self.request_rundown(MonotonicTime::ZERO);
             }
         }
         loop {
@@ -274,7 +275,7 @@ impl ListenerThread {
         let limit = ReadLimit { is_cancellable: true, ..ReadLimit::after(SESSION_TIMEOUT) };
         if self.lacks_rundown && self.rundown_can_block {
             match self.read(stream, ReadLimit { ends_with_pause: true, ..limit }, None)? {
-                ReadEnd::Pause => self.request_rundown(0),
+                ReadEnd::Pause => self.request_rundown(MonotonicTime::ZERO),
                 end => return Ok(end),
             }
         }
@@ -283,7 +284,7 @@ impl ListenerThread {
 
     /// A report of the events that were received.
     fn report_received(&mut self, methods: &mut Option<Stream>) -> Report {
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         let drained = methods.as_mut().map(|stream| self.drain(stream)).transpose();
         if let Err(error) = &drained {
             self.end_session(Some(error.kind().into()));
@@ -291,9 +292,10 @@ impl ListenerThread {
         }
         let mut report = self.take_report();
         if let Some(stream) = methods {
-            let has_gaps = stream.dropped_from_ns.is_some() || matches!(drained, Ok(Some(false)));
-            let written_ns = if has_gaps { 0 } else { now_ns.saturating_sub(stream.max_unwritten_ns()) };
-            report.complete_until_ns = report.complete_until_ns.min(written_ns);
+            let has_gaps = stream.dropped_from.is_some() || matches!(drained, Ok(Some(false)));
+            let written =
+                if has_gaps { MonotonicTime::ZERO } else { now.saturating_sub(stream.max_unwritten()) };
+            report.complete_until = report.complete_until.min(written);
             report.is_provisional = has_gaps || self.unloads_code;
         }
         report
@@ -302,18 +304,18 @@ impl ListenerThread {
     /// Stops a session. A report of all events up to now.
     fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
         if let Some(mut stream) = methods {
-            let needs_rundown = self.lacks_rundown || stream.dropped_from_ns.is_some();
+            let needs_rundown = self.lacks_rundown || stream.dropped_from.is_some();
             let can_block =
                 self.rundown_can_block && needs_rundown && self.compiles_many_methods(&mut stream);
-            let dropped_from_ns = self.stop(stream);
-            if dropped_from_ns.is_some() {
-                self.complete_since_ns = monotonic_time().0;
+            let dropped_from = self.stop(stream);
+            if dropped_from.is_some() {
+                self.complete_since = monotonic_time();
             }
             // The first profile of a session can end before the rundown.
-            let lacking_from_ns = self.lacks_rundown.then_some(0);
-            match lacking_from_ns.or(dropped_from_ns) {
+            let lacking_from = self.lacks_rundown.then_some(MonotonicTime::ZERO);
+            match lacking_from.or(dropped_from) {
                 Some(_) if can_block => self.omit_rundown(),
-                Some(from_ns) => self.request_rundown(from_ns),
+                Some(from) => self.request_rundown(from),
                 None => {}
             }
         }
@@ -334,7 +336,7 @@ impl ListenerThread {
 
     /// The methods that exist stay unknown until the next report.
     fn omit_rundown(&mut self) {
-        self.complete_until_ns = 0;
+        self.complete_until = MonotonicTime::ZERO;
         self.lacks_rundown = true;
         self.record_failure(Some(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -346,8 +348,8 @@ impl ListenerThread {
     fn take_report(&mut self) -> Report {
         let mut report = std::mem::replace(&mut self.report, Report::new(&self.options));
         self.unloads_code |= report.events.unloads_code;
-        report.complete_until_ns = self.complete_until_ns;
-        report.complete_since_ns = self.complete_since_ns;
+        report.complete_until = self.complete_until;
+        report.complete_since = self.complete_since;
         report
     }
 
@@ -365,16 +367,16 @@ impl ListenerThread {
         }
     }
 
-    /// Adds all methods that exist, as existing from `from_ns` on, and takes them for all methods up to now: few methods
+    /// Adds all methods that exist, as existing from `from` on, and takes them for all methods up to now: few methods
     /// are unloaded before.
-    fn request_rundown(&mut self, from_ns: u64) {
-        self.complete_until_ns = 0;
+    fn request_rundown(&mut self, from: MonotonicTime) {
+        self.complete_until = MonotonicTime::ZERO;
         self.lacks_rundown = true;
         for config in RUNDOWN_SESSIONS {
             let Some(stream) = self.open_stream(&config) else { return };
-            match self.read_rundown(stream, from_ns) {
+            match self.read_rundown(stream, from) {
                 Ok(0) => {
-                    self.complete_until_ns = u64::MAX;
+                    self.complete_until = MonotonicTime::MAX;
                     self.lacks_rundown = false;
                     return;
                 }
@@ -391,9 +393,9 @@ impl ListenerThread {
     }
 
     /// Stops a session and reads its rundown. Returns the number of dropped events.
-    fn read_rundown(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
+    fn read_rundown(&mut self, mut stream: Stream, from: MonotonicTime) -> io::Result<u64> {
         let _stop_command = stream.session.send_stop(&self.endpoint, &self.deadline)?;
-        self.read(&mut stream, ReadLimit::after(RUNDOWN_TIMEOUT), Some(from_ns))?;
+        self.read(&mut stream, ReadLimit::after(RUNDOWN_TIMEOUT), Some(from))?;
         if !stream.decoder.is_ended() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -405,7 +407,7 @@ impl ListenerThread {
     }
 
     /// Stops a session and reads its rest. Returns the time before the first dropped event.
-    fn stop(&mut self, mut stream: Stream) -> Option<u64> {
+    fn stop(&mut self, mut stream: Stream) -> Option<MonotonicTime> {
         let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
         let limit = ReadLimit::after(STOP_TIMEOUT);
         let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, limit, None));
@@ -413,7 +415,7 @@ impl ListenerThread {
             self.exclude_unwritten_events();
         }
         self.record_failure(rest.err());
-        stream.dropped_from_ns
+        stream.dropped_from
     }
 
     /// Stops a session whose events are not needed. Its connection closes before the runtime has written the rest and
@@ -437,8 +439,8 @@ impl ListenerThread {
 
     /// Ends the complete time before the events that a runtime had not written when its session broke off.
     fn exclude_unwritten_events(&mut self) {
-        let written_ns = monotonic_time().0.saturating_sub(MAX_UNWRITTEN_NS);
-        self.complete_until_ns = self.complete_until_ns.min(written_ns);
+        let written = monotonic_time().saturating_sub(MAX_UNWRITTEN);
+        self.complete_until = self.complete_until.min(written);
     }
 
     /// Reads what has arrived. Returns whether this is all. The next [`read`](Self::read) finds the end of the stream.
@@ -457,12 +459,12 @@ impl ListenerThread {
         Ok(false)
     }
 
-    /// Reads to the end of the stream or to the limit. The methods of a rundown are not from before `rundown_from_ns`.
+    /// Reads to the end of the stream or to the limit. The methods of a rundown are not from before `rundown_from`.
     fn read(
         &mut self,
         stream: &mut Stream,
         mut limit: ReadLimit,
-        rundown_from_ns: Option<u64>,
+        rundown_from: Option<MonotonicTime>,
     ) -> io::Result<ReadEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut is_deadline_set = false;
@@ -489,7 +491,7 @@ impl ListenerThread {
                 Received::Bytes(count) => {
                     stream.decode(
                         buffer.get(..count).unwrap_or_default(),
-                        rundown_from_ns,
+                        rundown_from,
                         &mut self.report.events,
                     )?;
                 }

@@ -1,5 +1,6 @@
 //! Collects the methods and modules in the events of a runtime, within a memory budget.
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::{
     eventpipe::{
         code_events::{AssemblyEvent, CodeEvent, CompilationEvent, MethodEvent, ModuleEvent},
@@ -33,15 +34,15 @@ pub(super) struct ObservedMethod {
     pub(super) name: Name,
 }
 
-/// What an event says of the code of a method. Times are of `CLOCK_MONOTONIC`.
+/// What an event says of the code of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// It was loaded at this time.
-    Loaded { at_ns: u64 },
-    /// It existed at this time, and is not from before `from_ns`.
-    Existing { from_ns: u64, at_ns: u64 },
+    Loaded { at: MonotonicTime },
+    /// It existed at this time, and is not from before `from`.
+    Existing { from: MonotonicTime, at: MonotonicTime },
     /// It was unloaded at this time.
-    Unloaded { at_ns: u64 },
+    Unloaded { at: MonotonicTime },
 }
 
 /// Which events are kept, and their memory.
@@ -74,15 +75,15 @@ pub(super) struct MethodEvents {
 pub(super) enum EventTime {
     /// That of its ticks.
     OfTicks(TimeBase),
-    /// This time (`CLOCK_MONOTONIC`): the clock of the stream is unknown.
-    Ns(u64),
+    /// This time: the clock of the stream is unknown.
+    Known(MonotonicTime),
 }
 
 impl EventTime {
-    fn at_ns(self, event: &Event<'_>) -> u64 {
+    fn of(self, event: &Event<'_>) -> MonotonicTime {
         match self {
-            Self::OfTicks(base) => base.to_monotonic_ns(event.ticks),
-            Self::Ns(time_ns) => time_ns,
+            Self::OfTicks(base) => base.to_monotonic_time(event.ticks),
+            Self::Known(time) => time,
         }
     }
 }
@@ -94,20 +95,20 @@ impl MethodEvents {
         Self { memory, keeps_compilations: options.keeps_compilations, ..Self::default() }
     }
 
-    /// Adds an event. Events about other things are ignored. The methods of a rundown are not from before `rundown_from_ns`.
-    pub(super) fn add(&mut self, event: &Event<'_>, time: EventTime, rundown_from_ns: Option<u64>) {
-        let at_ns = time.at_ns(event);
+    /// Adds an event. Events about other things are ignored. The methods of a rundown are not from before `rundown_from`.
+    pub(super) fn add(&mut self, event: &Event<'_>, time: EventTime, rundown_from: Option<MonotonicTime>) {
+        let at = time.of(event);
         match CodeEvent::decode(event) {
             Some(Ok(CodeEvent::Method(method))) => {
-                if let Some(from_ns) = rundown_from_ns {
-                    return self.add_method(&method, Observed::Existing { from_ns, at_ns });
+                if let Some(from) = rundown_from {
+                    return self.add_method(&method, Observed::Existing { from, at });
                 }
-                self.add_method(&method, Observed::Loaded { at_ns });
+                self.add_method(&method, Observed::Loaded { at });
                 self.add_compilation_edge(event, time, method.method_id, None);
             }
             Some(Ok(CodeEvent::MethodUnloaded(method))) => {
                 self.unloads_code = true;
-                self.add_method(&method, Observed::Unloaded { at_ns });
+                self.add_method(&method, Observed::Unloaded { at });
             }
             Some(Ok(CodeEvent::CompilationStarted(CompilationEvent {
                 method_id, module_id, name, ..
@@ -149,8 +150,8 @@ impl MethodEvents {
         let EventTime::OfTicks(base) = time else { return };
         let name_bytes = begun.as_ref().map_or(0, |method| method.name.len());
         if self.keeps_compilations && self.memory.reserve(name_bytes + size_of::<CompilationEdge>()) {
-            let (time_ns, thread) = (base.to_monotonic_ns(event.ticks), event.thread);
-            self.compilations.push(CompilationEdge { time_ns, thread, method_id, begun });
+            let (time, thread) = (base.to_monotonic_time(event.ticks), event.thread);
+            self.compilations.push(CompilationEdge { time, thread, method_id, begun });
         }
     }
 
@@ -183,7 +184,7 @@ mod tests {
         let kind = EventKind { provider: provider.to_owned(), id, ..EventKind::default() };
         events.add(
             &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
-            EventTime::Ns(9),
+            EventTime::Known(MonotonicTime(9)),
             None,
         );
     }
@@ -203,11 +204,11 @@ mod tests {
         add(&mut events, RUNTIME_PROVIDER, 144, &payload);
         assert!(events.unloads_code);
         assert_eq!(events.methods.len(), 4);
-        assert_eq!(events.methods[3].observed, Observed::Unloaded { at_ns: 9 });
+        assert_eq!(events.methods[3].observed, Observed::Unloaded { at: MonotonicTime(9) });
         let ObservedMethod { observed, start, size_bytes, module_id, tier, name, .. } = events.methods[0];
         assert_eq!(
             (observed, start, size_bytes, module_id, tier),
-            (Observed::Loaded { at_ns: 9 }, 0x1000, 16, 3, Tier::QuickJitted)
+            (Observed::Loaded { at: MonotonicTime(9) }, 0x1000, 16, 3, Tier::QuickJitted)
         );
         assert_eq!(events.names.get(name), "A.B+C.Run(int32,class System.String)");
     }

@@ -6,7 +6,7 @@ mod recording;
 #[path = "method_table/no_recording.rs"]
 mod recording;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
@@ -30,8 +30,8 @@ pub struct RuntimeMethod {
     pub name: String,
     /// How its code was compiled.
     pub tier: Tier,
-    /// The time from which on its code exists (`CLOCK_MONOTONIC`).
-    pub exists_from_ns: u64,
+    /// The time from which on its code exists.
+    pub exists_from: MonotonicTime,
     /// Whether its code can be unloaded: before that time, another method can have been at its address.
     pub can_be_unloaded: bool,
 }
@@ -50,10 +50,10 @@ pub struct MethodTable {
     is_provisional: bool,
     /// Addresses without a method at a time at which all methods are known.
     stubs: HashSet<u64>,
-    /// The time of the last event of a rundown (`CLOCK_MONOTONIC`). Events before it can be about methods in it.
-    rundown_ended_ns: u64,
+    /// The time of the last event of a rundown. Events before it can be about methods in it.
+    rundown_ended: MonotonicTime,
     /// As in [`Report`].
-    complete_since_ns: u64,
+    complete_since: MonotonicTime,
     /// Whether the runtime has unloaded code.
     unloads_code: bool,
     /// Methods of the current report that began before others that the table has.
@@ -72,16 +72,16 @@ pub struct Completeness {
     pub truncated: bool,
     /// Why the runtime did not report all methods.
     pub failure: Option<Reason>,
-    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
-    pub complete_until_ns: u64,
+    /// The time before which all methods were reported.
+    pub complete_until: MonotonicTime,
 }
 
 impl Completeness {
-    /// Whether the table has every method that existed at `time_ns`.
-    pub fn is_complete_at(&self, time_ns: u64) -> bool {
+    /// Whether the table has every method that existed at `time`.
+    pub fn is_complete_at(&self, time: MonotonicTime) -> bool {
         let lacks_methods =
             self.malformed_events + self.dropped_events > 0 || self.truncated || self.failure.is_some();
-        !lacks_methods && time_ns < self.complete_until_ns
+        !lacks_methods && time < self.complete_until
     }
 }
 
@@ -129,41 +129,40 @@ impl<'a> LoadedMethods<'a> {
 impl MethodTable {
     /// Adds the methods and modules of a report, until the table takes `max_bytes` of memory.
     pub(super) fn add_report(&mut self, report: Report, max_bytes: usize) {
-        let Report { mut events, dropped_events, failure, complete_until_ns, .. } = report;
+        let Report { mut events, dropped_events, failure, complete_until, .. } = report;
         if self.memory_bytes() < max_bytes {
             self.modules.insert_all(&events.modules);
             self.compilations.add(std::mem::take(&mut events.compilations));
         } else {
             self.completeness.truncated |= !events.compilations.is_empty();
         }
-        self.complete_since_ns = report.complete_since_ns;
+        self.complete_since = report.complete_since;
         self.unloads_code |= events.unloads_code;
         self.add_methods(&events, max_bytes);
-        self.has_all_modules |= failure.is_none() && complete_until_ns > 0;
+        self.has_all_modules |= failure.is_none() && complete_until > MonotonicTime::ZERO;
         let completeness = &mut self.completeness;
         completeness.malformed_events += events.malformed_events;
         completeness.dropped_events += dropped_events;
         completeness.truncated |= events.truncated;
         completeness.failure = failure.or(completeness.failure);
-        completeness.complete_until_ns = complete_until_ns;
+        completeness.complete_until = complete_until;
         self.is_provisional = report.is_provisional;
     }
 
     fn add_methods(&mut self, events: &MethodEvents, max_bytes: usize) {
         let loaded = LoadedMethods::of(events);
-        let mut methods: Vec<_> =
-            events.methods.iter().map(|method| (self.time_ns(method), method)).collect();
-        methods.sort_by_key(|(time_ns, _)| *time_ns);
-        for (time_ns, method) in methods {
-            if let Observed::Existing { at_ns, .. } = method.observed {
-                self.rundown_ended_ns = self.rundown_ended_ns.max(at_ns);
+        let mut methods: Vec<_> = events.methods.iter().map(|method| (self.time(method), method)).collect();
+        methods.sort_by_key(|(time, _)| *time);
+        for (time, method) in methods {
+            if let Observed::Existing { at, .. } = method.observed {
+                self.rundown_ended = self.rundown_ended.max(at);
             }
             let name = events.names.get(method.name);
             if self.is_known(method, name) || loaded.has_time_of(method, name) {
                 continue;
             }
             if self.memory_bytes() < max_bytes {
-                self.add_observed(time_ns, method, name);
+                self.add_observed(time, method, name);
             } else {
                 self.completeness.truncated = true;
             }
@@ -172,14 +171,12 @@ impl MethodTable {
     }
 
     /// The time of an event; for a method of a rundown, that from which on it exists, as far as is known.
-    fn time_ns(&self, method: &ObservedMethod) -> u64 {
+    fn time(&self, method: &ObservedMethod) -> MonotonicTime {
         match method.observed {
-            Observed::Loaded { at_ns } | Observed::Unloaded { at_ns } => at_ns,
+            Observed::Loaded { at } | Observed::Unloaded { at } => at,
             // Since then it has no load event.
-            Observed::Existing { from_ns, .. } if self.can_be_unloaded(method) => {
-                from_ns.max(self.complete_since_ns)
-            }
-            Observed::Existing { from_ns, .. } => from_ns,
+            Observed::Existing { from, .. } if self.can_be_unloaded(method) => from.max(self.complete_since),
+            Observed::Existing { from, .. } => from,
         }
     }
 
@@ -195,8 +192,8 @@ impl MethodTable {
             Observed::Loaded { .. } => self
                 .newest_same(method, name)
                 .is_some_and(|known| !known.can_be_unloaded || !known.began_before),
-            Observed::Unloaded { at_ns } => {
-                let before = self.code.lookup(method.start, MonotonicTime(at_ns.saturating_sub(1)));
+            Observed::Unloaded { at } => {
+                let before = self.code.lookup(method.start, at.saturating_sub(Duration::from_nanos(1)));
                 before.is_some_and(|known| self.is_same(&known.payload, method, name))
             }
         }
@@ -212,24 +209,24 @@ impl MethodTable {
         known.module_id == method.module_id && self.names.get(known.name) == name
     }
 
-    fn add_observed(&mut self, time_ns: u64, method: &ObservedMethod, name: &str) {
+    fn add_observed(&mut self, time: MonotonicTime, method: &ObservedMethod, name: &str) {
         let ObservedMethod { start, size_bytes, module_id, tier, .. } = *method;
         let size = size_bytes.into();
         let new = NewMethod { module_id, tier, can_be_unloaded: self.can_be_unloaded(method), name };
         match (method.observed, self.newest_same(method, name)) {
             (Observed::Loaded { .. }, Some(of_rundown)) => {
                 let payload = StoredMethod { began_before: false, ..of_rundown };
-                self.late.push(LateEntry { start, size, exists_from: MonotonicTime(time_ns), payload });
+                self.late.push(LateEntry { start, size, exists_from: time, payload });
             }
             (Observed::Unloaded { .. }, _) => {
-                let exists_from = MonotonicTime(self.complete_since_ns.min(time_ns));
+                let exists_from = self.complete_since.min(time);
                 let payload = self.store(new, true);
                 self.late.extend(payload.map(|payload| LateEntry { start, size, exists_from, payload }));
             }
             (observed, _) => {
                 let began_before = matches!(observed, Observed::Existing { .. });
                 let payload = self.store(new, began_before);
-                self.insert(start, size, time_ns, payload);
+                self.insert(start, size, time, payload);
             }
         }
     }
@@ -245,10 +242,15 @@ impl MethodTable {
         }
     }
 
-    fn insert(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: Option<StoredMethod>) {
-        let is_added = method.is_some_and(|method| {
-            self.code.insert(start, size_bytes, MonotonicTime(exists_from_ns), method).is_ok()
-        });
+    fn insert(
+        &mut self,
+        start: u64,
+        size_bytes: u64,
+        exists_from: MonotonicTime,
+        method: Option<StoredMethod>,
+    ) {
+        let is_added =
+            method.is_some_and(|method| self.code.insert(start, size_bytes, exists_from, method).is_ok());
         self.completeness.truncated |= !is_added;
     }
 
@@ -259,33 +261,32 @@ impl MethodTable {
         Some(StoredMethod { module_id, tier, can_be_unloaded, began_before, name: name? })
     }
 
-    /// How the code at `address` at `time_ns` was compiled.
-    pub fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
-        self.entry_at(address, time_ns).map(|entry| entry.payload.tier)
+    /// How the code at `address` at `time` was compiled.
+    pub fn tier(&self, address: u64, time: MonotonicTime) -> Option<Tier> {
+        self.entry_at(address, time).map(|entry| entry.payload.tier)
     }
 
-    /// The method whose code was at `address` at `time_ns`.
-    fn entry_at(&self, address: u64, time_ns: u64) -> Option<&Entry<StoredMethod>> {
-        self.code.lookup(address, MonotonicTime(time_ns)).filter(|entry| !is_before(time_ns, entry))
+    /// The method whose code was at `address` at `time`.
+    fn entry_at(&self, address: u64, time: MonotonicTime) -> Option<&Entry<StoredMethod>> {
+        self.code.lookup(address, time).filter(|entry| !is_before(time, entry))
     }
 
-    /// Whether a method that was at `address` at `time_ns` can have been unloaded before any event about it.
-    pub fn may_be_unloaded(&self, address: u64, time_ns: u64) -> bool {
-        match self.code.lookup(address, MonotonicTime(time_ns)) {
-            Some(entry) => is_before(time_ns, entry),
-            None => self.unloads_code && time_ns < self.complete_since_ns,
+    /// Whether a method that was at `address` at `time` can have been unloaded before any event about it.
+    pub fn may_be_unloaded(&self, address: u64, time: MonotonicTime) -> bool {
+        match self.code.lookup(address, time) {
+            Some(entry) => is_before(time, entry),
+            None => self.unloads_code && time < self.complete_since,
         }
     }
 
-    /// Whether a complete report would have the same method at `address` at `time_ns`, or none as well.
+    /// Whether a complete report would have the same method at `address` at `time`, or none as well.
     ///
     /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
     /// becomes that of a method. The name of a method lacks its module until a rundown has reported it.
-    pub fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
-        let method =
-            self.code.lookup(address, MonotonicTime(time_ns)).map(|entry| (entry.exists_from, entry.payload));
-        if self.completeness.is_complete_at(self.decided_ns(method).max(time_ns)) {
-            let is_stub = method.is_none() && !self.may_be_unloaded(address, time_ns);
+    pub fn is_final(&mut self, address: u64, time: MonotonicTime) -> bool {
+        let method = self.code.lookup(address, time).map(|entry| (entry.exists_from, entry.payload));
+        if self.completeness.is_complete_at(self.decision_time(method).max(time)) {
+            let is_stub = method.is_none() && !self.may_be_unloaded(address, time);
             if is_stub && self.stubs.len() < MAX_STUBS {
                 self.stubs.insert(address);
             }
@@ -299,49 +300,49 @@ impl MethodTable {
     }
 
     /// The time up to which the events have to be known to decide which method was at an address.
-    fn decided_ns(&self, method: Option<(MonotonicTime, StoredMethod)>) -> u64 {
+    fn decision_time(&self, method: Option<(MonotonicTime, StoredMethod)>) -> MonotonicTime {
         match method {
-            Some((exists_from_ns, method)) if method.can_be_unloaded => {
+            Some((exists_from, method)) if method.can_be_unloaded => {
                 if method.began_before {
-                    self.rundown_ended_ns.max(exists_from_ns.0)
+                    self.rundown_ended.max(exists_from)
                 } else {
-                    exists_from_ns.0
+                    exists_from
                 }
             }
-            Some(_) | None => 0,
+            Some(_) | None => MonotonicTime::ZERO,
         }
     }
 
-    /// Whether no method was at `address` at `time_ns`, and none can be reported later.
-    pub fn is_stub(&self, address: u64, time_ns: u64) -> bool {
-        self.code.lookup(address, MonotonicTime(time_ns)).is_none()
-            && !self.may_be_unloaded(address, time_ns)
-            && (self.completeness.is_complete_at(time_ns)
+    /// Whether no method was at `address` at `time`, and none can be reported later.
+    pub fn is_stub(&self, address: u64, time: MonotonicTime) -> bool {
+        self.code.lookup(address, time).is_none()
+            && !self.may_be_unloaded(address, time)
+            && (self.completeness.is_complete_at(time)
                 || (!self.is_provisional && self.stubs.contains(&address)))
     }
 
-    /// The method whose code was at `address` at `time_ns`.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
-        self.entry_at(address, time_ns).map(|entry| self.runtime_method(entry))
+    /// The method whose code was at `address` at `time`.
+    pub fn lookup(&self, address: u64, time: MonotonicTime) -> Option<RuntimeMethod> {
+        self.entry_at(address, time).map(|entry| self.runtime_method(entry))
     }
 
-    /// The name of the method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
-    pub fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
-        let method = self.compilations.at(thread, time_ns)?;
+    /// The name of the method that a thread compiled at `time`. The thread's id is that in its pid namespace.
+    pub fn compiled_method(&self, thread: u64, time: MonotonicTime) -> Option<String> {
+        let method = self.compilations.at(thread, time)?;
         Some(self.qualified_name(method.module_id, &method.name))
     }
 
     /// See [`CodeMap::epoch`].
-    pub fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(MonotonicTime(time_ns))
+    pub fn epoch(&self, time: MonotonicTime) -> u32 {
+        self.code.epoch(time)
     }
 
     /// Retires methods whose code was replaced, and compilations that ended, before a time.
-    pub fn retire_replaced(&mut self, before_ns: u64) {
-        self.compilations.retire_ended(before_ns);
+    pub fn retire_replaced(&mut self, before: MonotonicTime) {
+        self.compilations.retire_ended(before);
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
-            self.code = self.code.retained(MonotonicTime(before_ns), |method| {
+            self.code = self.code.retained(before, |method| {
                 let name = self.names.push(names.get(method.name).as_bytes())?;
                 Some(StoredMethod { name, ..*method })
             });
@@ -358,7 +359,7 @@ impl MethodTable {
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
         let StoredMethod { module_id, tier, can_be_unloaded, name, .. } = entry.payload;
         let name = self.qualified_name(module_id, self.names.get(name));
-        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from.0, can_be_unloaded }
+        RuntimeMethod { name, tier, exists_from: entry.exists_from, can_be_unloaded }
     }
 
     fn qualified_name(&self, module_id: u64, name: &str) -> String {
@@ -370,8 +371,8 @@ impl MethodTable {
 }
 
 /// Whether a time is before a method that can be unloaded. The address of any other method was that of no other one before.
-fn is_before(time_ns: u64, entry: &Entry<StoredMethod>) -> bool {
-    entry.payload.can_be_unloaded && time_ns < entry.exists_from.0
+fn is_before(time: MonotonicTime, entry: &Entry<StoredMethod>) -> bool {
+    entry.payload.can_be_unloaded && time < entry.exists_from
 }
 
 #[cfg(test)]
@@ -398,7 +399,7 @@ mod tests {
 
     /// A report of events: their times, and the names of the methods.
     fn dynamic_methods(seen: &[(Seen, u64, &str)]) -> Report {
-        let mut report = Report { complete_since_ns: OPENED_NS, ..Report::default() };
+        let mut report = Report { complete_since: MonotonicTime(OPENED_NS), ..Report::default() };
         for (seen, time_ns, name) in seen {
             let (id, rundown_from_ns) = match seen {
                 Seen::Loaded | Seen::InRundown => (143, matches!(seen, Seen::InRundown).then_some(0)),
@@ -407,14 +408,18 @@ mod tests {
             let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
             let payload = &dynamic_method_payload(0x1000, 16, name);
             let event = Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] };
-            report.events.add(&event, EventTime::Ns(*time_ns), rundown_from_ns);
+            report.events.add(
+                &event,
+                EventTime::Known(MonotonicTime(*time_ns)),
+                rundown_from_ns.map(MonotonicTime),
+            );
         }
-        report.complete_until_ns = u64::MAX;
+        report.complete_until = MonotonicTime::MAX;
         report
     }
 
     fn names_at(table: &MethodTable, times_ns: &[u64]) -> Vec<Option<String>> {
-        let name = |time_ns: &u64| table.lookup(0x1008, *time_ns).map(|method| method.name);
+        let name = |time_ns: &u64| table.lookup(0x1008, MonotonicTime(*time_ns)).map(|method| method.name);
         times_ns.iter().map(name).collect()
     }
 
@@ -435,8 +440,15 @@ mod tests {
             let expected =
                 [None, name("first"), name("first"), name("second"), name("second"), name("third")];
             assert_eq!(found, expected);
-            assert!(table.may_be_unloaded(0x1008, 99) && !table.may_be_unloaded(0x1008, 100));
-            assert!(!table.is_stub(0x1008, 99) && !table.is_stub(0x2000, 99) && table.is_stub(0x2000, 100));
+            assert!(
+                table.may_be_unloaded(0x1008, MonotonicTime(99))
+                    && !table.may_be_unloaded(0x1008, MonotonicTime(100))
+            );
+            assert!(
+                !table.is_stub(0x1008, MonotonicTime(99))
+                    && !table.is_stub(0x2000, MonotonicTime(99))
+                    && table.is_stub(0x2000, MonotonicTime(100))
+            );
         }
     }
 
@@ -444,13 +456,13 @@ mod tests {
     fn a_method_of_a_rundown_is_not_final_before_the_events_up_to_it() {
         let mut table = MethodTable::default();
         let mut report = dynamic_methods(&[(Seen::InRundown, 150, "method")]);
-        report.complete_until_ns = 140;
+        report.complete_until = MonotonicTime(140);
         table.add_report(report, usize::MAX);
-        assert!(!table.is_final(0x1008, 120), "it can have been loaded at 145");
+        assert!(!table.is_final(0x1008, MonotonicTime(120)), "it can have been loaded at 145");
         let mut later = dynamic_methods(&[]);
-        later.complete_until_ns = 160;
+        later.complete_until = MonotonicTime(160);
         table.add_report(later, usize::MAX);
-        assert!(table.is_final(0x1008, 120));
+        assert!(table.is_final(0x1008, MonotonicTime(120)));
     }
 
     /// A report of methods and modules that no other report has.
@@ -461,7 +473,7 @@ mod tests {
             let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
             report.events.add(
                 &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
-                EventTime::Ns(number),
+                EventTime::Known(MonotonicTime(number)),
                 None,
             );
         };
@@ -483,7 +495,10 @@ mod tests {
         let bytes = table.memory_bytes();
         assert!((MAX_BYTES..MAX_BYTES + MAX_EXCESS_BYTES).contains(&bytes), "{bytes}");
         assert!(table.completeness.truncated);
-        assert_eq!(table.lookup(0, 100).map(|method| method.name).as_deref(), Some("app!Class.Run()"));
-        assert_eq!(table.lookup(16 * 99_000, 100), None);
+        assert_eq!(
+            table.lookup(0, MonotonicTime(100)).map(|method| method.name).as_deref(),
+            Some("app!Class.Run()")
+        );
+        assert_eq!(table.lookup(16 * 99_000, MonotonicTime(100)), None);
     }
 }

@@ -1,5 +1,6 @@
 //! A report of the methods that a listener received.
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::Reason;
 
 use super::method_events::{EventOptions, MethodEvents};
@@ -23,10 +24,10 @@ pub(super) struct Report {
     pub(super) dropped_events: u64,
     /// Why events may be missing.
     pub(super) failure: Option<Reason>,
-    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
-    pub(super) complete_until_ns: u64,
-    /// The time since which no event of a loaded method was dropped (`CLOCK_MONOTONIC`).
-    pub(super) complete_since_ns: u64,
+    /// The time before which all methods were reported.
+    pub(super) complete_until: MonotonicTime,
+    /// The time since which no event of a loaded method was dropped.
+    pub(super) complete_since: MonotonicTime,
     /// Whether events that are not in the report can replace its methods: some were dropped, or the runtime has unloaded
     /// code and can reuse its addresses.
     pub(super) is_provisional: bool,

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::{
     eventpipe::testing::{
         METHOD_IN_RUNDOWN, METHOD_LOADED, METHOD_UNLOADED, MODULE_IN_RUNDOWN, TestStream, method_payload,
@@ -75,7 +76,7 @@ impl Fixture {
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Option<String> {
-        Some(self.names.methods.lookup(address, time_ns)?.name)
+        Some(self.names.methods.lookup(address, MonotonicTime(time_ns))?.name)
     }
 }
 
@@ -134,14 +135,17 @@ fn methods_from_before_and_during_the_session_have_names() {
         fixture.receive_last_report(TIMEOUT);
         fixture.runtime.join().unwrap();
         let names = &fixture.names;
-        let early = names.methods.lookup(0x1000, 0).unwrap();
+        let early = names.methods.lookup(0x1000, MonotonicTime(0)).unwrap();
         assert_eq!((&*early.name, early.tier), ("app!A.Early()", Tier::QuickJitted));
-        assert_eq!(names.methods.lookup(0x100f, u64::MAX).unwrap().name, "app!A.Late()");
-        assert_eq!(names.methods.lookup(0x1010, 0), None);
+        assert_eq!(names.methods.lookup(0x100f, MonotonicTime::MAX).unwrap().name, "app!A.Late()");
+        assert_eq!(names.methods.lookup(0x1010, MonotonicTime(0)), None);
         assert_eq!(names.reason(), Some(Reason::NoJitEntry));
         let completeness = &names.methods.completeness;
         assert_eq!((completeness.malformed_events, completeness.dropped_events), (0, 0));
-        assert!(completeness.is_complete_at(0) && completeness.is_complete_at(u64::MAX - 1));
+        assert!(
+            completeness.is_complete_at(MonotonicTime(0))
+                && completeness.is_complete_at(MonotonicTime(u64::MAX - 1))
+        );
     }
 }
 
@@ -250,13 +254,16 @@ fn received_methods_are_final_without_the_end_of_the_session() {
     assert_eq!(received, [5, 5, STOP]);
     assert!(commands.try_recv().is_err(), "the method session is open");
     assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
-    assert!(fixture.names.methods.is_final(0x1000, u64::MAX));
+    assert!(fixture.names.methods.is_final(0x1000, MonotonicTime::MAX));
     // The runtime may not have written a method that was compiled just now.
-    assert!(!fixture.names.methods.is_final(0x2000, u64::MAX));
-    assert!(!fixture.names.methods.is_stub(0x2000, u64::MAX));
+    assert!(!fixture.names.methods.is_final(0x2000, MonotonicTime::MAX));
+    assert!(!fixture.names.methods.is_stub(0x2000, MonotonicTime::MAX));
     // The address was a stub in a complete report, and no code was unloaded since.
-    assert!(fixture.names.methods.is_final(0x2000, 1) && fixture.names.methods.is_final(0x2000, u64::MAX));
-    assert!(fixture.names.methods.is_stub(0x2000, u64::MAX));
+    assert!(
+        fixture.names.methods.is_final(0x2000, MonotonicTime(1))
+            && fixture.names.methods.is_final(0x2000, MonotonicTime::MAX)
+    );
+    assert!(fixture.names.methods.is_stub(0x2000, MonotonicTime::MAX));
 
     drop(fixture.names);
     assert_eq!(commands.recv_timeout(TIMEOUT), Ok(STOP));
@@ -286,10 +293,10 @@ fn methods_are_provisional_once_code_was_unloaded_or_events_were_dropped() {
         let mut fixture = runtime_that_does_not_stop(stream, channel().0);
         receive_received(&mut fixture);
         assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
-        assert!(!fixture.names.methods.is_final(0x1000, u64::MAX));
-        assert_eq!(fixture.names.methods.is_final(0x1000, 1), is_final_before);
-        assert_eq!(fixture.names.methods.is_final(0x2000, 1), is_final_before);
-        assert!(!fixture.names.methods.is_final(0x2000, u64::MAX));
+        assert!(!fixture.names.methods.is_final(0x1000, MonotonicTime::MAX));
+        assert_eq!(fixture.names.methods.is_final(0x1000, MonotonicTime(1)), is_final_before);
+        assert_eq!(fixture.names.methods.is_final(0x2000, MonotonicTime(1)), is_final_before);
+        assert!(!fixture.names.methods.is_final(0x2000, MonotonicTime::MAX));
     }
 }
 
@@ -343,7 +350,7 @@ fn a_rundown_that_takes_longer_than_the_first_profile_is_requested_again() {
         let deadline = Instant::now() + timeout;
         fixture.names.request_report(scope, deadline);
         fixture.names.receive_report(deadline, usize::MAX);
-        (fixture.name(0x1000, u64::MAX), fixture.names.methods.is_final(0x1000, u64::MAX))
+        (fixture.name(0x1000, u64::MAX), fixture.names.methods.is_final(0x1000, MonotonicTime::MAX))
     };
     // The first report has the method without its module.
     let first = receive(ReportScope::Received, Duration::from_secs(3));
@@ -368,7 +375,7 @@ fn a_rundown_that_breaks_off_is_used_as_far_as_it_came() {
     fixture.receive_last_report(TIMEOUT);
     assert_eq!(fixture.name(0x1000, 0).as_deref(), Some("A.Early()"));
     assert_eq!(fixture.names.reason(), Some(Reason::RuntimeSilent));
-    assert!(!fixture.names.methods.completeness.is_complete_at(u64::MAX - 1));
+    assert!(!fixture.names.methods.completeness.is_complete_at(MonotonicTime(u64::MAX - 1)));
 }
 
 #[test]
@@ -392,7 +399,7 @@ fn a_session_that_breaks_off_is_not_complete() {
         });
         fixture.receive_last_report(TIMEOUT);
         assert_eq!(fixture.name(0x1000, 0).as_deref(), Some("app!A.Early()"));
-        assert!(!fixture.names.methods.completeness.is_complete_at(u64::MAX - 1));
+        assert!(!fixture.names.methods.completeness.is_complete_at(MonotonicTime(u64::MAX - 1)));
     }
 }
 

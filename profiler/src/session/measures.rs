@@ -67,6 +67,8 @@ mod tests {
     use profiler_profile::RuntimeEventKind;
     use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
 
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
     use crate::session::{
         Adjustment,
@@ -82,7 +84,7 @@ mod tests {
         let mut processes = ProcessTable::new(proc, ProcessFilter::All);
         let key = processes.prefetch(std::process::id());
         let event = CollectedEvent {
-            time_ns: 90,
+            time: MonotonicTime(90),
             duration_ns: 30,
             thread: None,
             lock_owner: None,

@@ -450,7 +450,7 @@ impl Pipeline {
 
     /// Receives what the runtimes reported up to a time, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn receive_runtime_events(&mut self, ended_ns: u64, is_last: bool) {
-        for reported in self.runtime_events.receive(ended_ns, is_last) {
+        for reported in self.runtime_events.receive(MonotonicTime(ended_ns), is_last) {
             if let Some(measured) = &mut self.measured {
                 measured.add(&mut self.symbolizer, self.processes.get(reported.process), &reported);
             }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     testing::{TestEvent, TestStream, stack_block, text},
@@ -58,7 +59,7 @@ impl Fixture {
     fn stop(&mut self, timeout: Duration) -> Vec<(RuntimeEventKind, u64, usize)> {
         self.listener.begin_stop(Instant::now() + timeout);
         self.listener.wait_until_stopped();
-        let events = self.listener.take_events(u64::MAX, true).events;
+        let events = self.listener.take_events(MonotonicTime::MAX, true).events;
         events.into_iter().map(|event| (event.kind, event.duration_ns, event.stack.len())).collect()
     }
 }
@@ -155,7 +156,7 @@ fn a_stream_that_is_kept_has_the_bytes_of_the_only_session() {
     assert_eq!(await_commands(&commands, 1), [COLLECT]);
     listener.begin_stop(Instant::now() + TIMEOUT);
     listener.wait_until_stopped();
-    assert_eq!(listener.take_events(u64::MAX, true).events.len(), 1);
+    assert_eq!(listener.take_events(MonotonicTime::MAX, true).events.len(), 1);
     let mut kept = Vec::new();
     stream.write(&mut kept).unwrap();
     assert_eq!((kept, stream.end(), stream.pid()), (sent, StreamEnd::Complete, Some(std::process::id())));
@@ -251,7 +252,7 @@ fn a_stream_that_always_has_bytes_delays_no_other_one() {
         std::thread::park_timeout(Duration::from_millis(1));
     }
     drop([storm, other]);
-    let events = listener.take_events(u64::MAX, true).events;
+    let events = listener.take_events(MonotonicTime::MAX, true).events;
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     assert!(kinds.contains(&RuntimeEventKind::Exception), "{kinds:?}");
 }
@@ -290,7 +291,7 @@ fn a_listener_ends_with_its_runtime() {
         std::thread::park_timeout(Duration::from_millis(1));
     }
     assert!(fixture.listener.has_ended());
-    let events = fixture.listener.take_events(u64::MAX, true).events;
+    let events = fixture.listener.take_events(MonotonicTime::MAX, true).events;
     assert_eq!(events.len(), 1, "collections were requested of one session alone");
     fixture.listener.begin_stop(Instant::now());
 }

@@ -4,6 +4,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 use serde::{Deserialize, Serialize};
@@ -21,13 +22,15 @@ struct RecordedCompleteness {
     truncated: bool,
     failure: Option<Reason>,
     /// The time in which all methods are known.
-    complete_ns: Range<u64>,
+    #[serde(rename = "complete_ns")]
+    complete: Range<MonotonicTime>,
 }
 
 /// A line after the first one.
 #[derive(Debug, Serialize, Deserialize)]
 struct RecordedMethod<'a> {
-    from_ns: u64,
+    #[serde(rename = "from_ns")]
+    exists_from: MonotonicTime,
     start: u64,
     size: u64,
     tier: Tier,
@@ -50,9 +53,9 @@ impl MethodTable {
     }
 
     /// Adds one method.
-    fn add(&mut self, start: u64, size_bytes: u64, exists_from_ns: u64, method: NewMethod<'_>) {
+    fn add(&mut self, start: u64, size_bytes: u64, exists_from: MonotonicTime, method: NewMethod<'_>) {
         let stored = self.store(method, false);
-        self.insert(start, size_bytes, exists_from_ns, stored);
+        self.insert(start, size_bytes, exists_from, stored);
     }
 
     /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
@@ -64,15 +67,15 @@ impl MethodTable {
 
 /// Serializes a method table.
 fn write(table: &MethodTable) -> Vec<u8> {
-    let Completeness { malformed_events, dropped_events, truncated, failure, complete_until_ns } =
+    let Completeness { malformed_events, dropped_events, truncated, failure, complete_until } =
         table.completeness;
-    let complete_ns = 0..complete_until_ns;
+    let complete = MonotonicTime::ZERO..complete_until;
     let completeness =
-        RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete_ns };
+        RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete };
     let mut text = json_line(&completeness);
     for (start, size, method) in table.methods() {
-        let RuntimeMethod { name, tier, exists_from_ns: from_ns, can_be_unloaded } = method;
-        let recorded = RecordedMethod { from_ns, start, size, tier, can_be_unloaded, name: name.into() };
+        let RuntimeMethod { name, tier, exists_from, can_be_unloaded } = method;
+        let recorded = RecordedMethod { exists_from, start, size, tier, can_be_unloaded, name: name.into() };
         text.extend(json_line(&recorded));
     }
     text
@@ -86,9 +89,9 @@ fn read(text: &[u8]) -> MethodTable {
     table.completeness = first.map(Completeness::from).unwrap_or_default();
     for line in lines {
         match serde_json::from_slice::<RecordedMethod<'_>>(line) {
-            Ok(RecordedMethod { from_ns, start, size, tier, can_be_unloaded, name }) => {
+            Ok(RecordedMethod { exists_from, start, size, tier, can_be_unloaded, name }) => {
                 let method = NewMethod { module_id: NO_MODULE, tier, can_be_unloaded, name: &name };
-                table.add(start, size, from_ns, method);
+                table.add(start, size, exists_from, method);
             }
             Err(_) => table.completeness.malformed_events += 1,
         }
@@ -98,9 +101,9 @@ fn read(text: &[u8]) -> MethodTable {
 
 impl From<RecordedCompleteness> for Completeness {
     fn from(recorded: RecordedCompleteness) -> Self {
-        let RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete_ns } =
+        let RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete } =
             recorded;
-        Self { malformed_events, dropped_events, truncated, failure, complete_until_ns: complete_ns.end }
+        Self { malformed_events, dropped_events, truncated, failure, complete_until: complete.end }
     }
 }
 
@@ -121,14 +124,19 @@ mod tests {
             dropped_events: 2,
             truncated: false,
             failure: Some(Reason::RuntimeSilent),
-            complete_until_ns: 9,
+            complete_until: MonotonicTime(9),
         };
         let mut table = MethodTable { completeness, ..MethodTable::default() };
         let method =
             |tier, can_be_unloaded, name| NewMethod { module_id: NO_MODULE, tier, can_be_unloaded, name };
-        table.add(0x1000, 16, 0, method(Tier::QuickJitted, false, "app!A.Early()"));
-        table.add(0x2000, 0, 5, method(Tier::OptimizedTier1Osr, true, "free;text \"\u{1b}\n\u{e9}"));
-        table.add(0x1000, 16, 9, method(Tier::OptimizedTier1, false, "app!A.Late()"));
+        table.add(0x1000, 16, MonotonicTime(0), method(Tier::QuickJitted, false, "app!A.Early()"));
+        table.add(
+            0x2000,
+            0,
+            MonotonicTime(5),
+            method(Tier::OptimizedTier1Osr, true, "free;text \"\u{1b}\n\u{e9}"),
+        );
+        table.add(0x1000, 16, MonotonicTime(9), method(Tier::OptimizedTier1, false, "app!A.Late()"));
         table
     }
 
@@ -138,9 +146,12 @@ mod tests {
         assert_eq!(read.completeness, live.completeness);
         assert_eq!(read.methods().collect::<Vec<_>>(), live.methods().collect::<Vec<_>>());
         for (address, time_ns) in [(0x1000, 0), (0x100f, 8), (0x1000, 9), (0x2000, 5), (0x3000, 5)] {
-            assert_eq!(read.lookup(address, time_ns), live.lookup(address, time_ns));
+            assert_eq!(
+                read.lookup(address, MonotonicTime(time_ns)),
+                live.lookup(address, MonotonicTime(time_ns))
+            );
         }
-        assert_eq!(read.epoch(9), live.epoch(9));
+        assert_eq!(read.epoch(MonotonicTime(9)), live.epoch(MonotonicTime(9)));
     }
 
     #[test]

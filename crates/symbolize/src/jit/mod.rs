@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_diagnostics::{
     MemoryBudget, PerfMapPaths, RECORDING_FILE, RuntimeMethod, RuntimeNames, RuntimeProcess,
@@ -222,9 +222,14 @@ impl JitNames {
     /// Jitdumps have exact times and lines, so they take precedence, then the runtime's events, which have exact times.
     /// A perf map takes precedence if it names other code that was certainly written later.
     pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<FoundCode, Reason> {
-        let method = self.runtime.as_ref().and_then(|runtime| runtime.methods.lookup(address.0, time_ns));
-        let is_unloaded =
-            self.runtime.as_ref().is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, time_ns));
+        let method = self
+            .runtime
+            .as_ref()
+            .and_then(|runtime| runtime.methods.lookup(address.0, MonotonicTime(time_ns)));
+        let is_unloaded = self
+            .runtime
+            .as_ref()
+            .is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, MonotonicTime(time_ns)));
         // A map has the method that came later, too.
         let map = self.map_lookup(address, time_ns);
         let map = map.filter(|code| !is_unloaded || code.exists_from_ns <= time_ns);
@@ -236,9 +241,13 @@ impl JitNames {
                 Ok(code)
             }
             (Some(method), _) => {
-                let exists_from_ns = method.exists_from_ns;
-                let is_certain = exists_from_ns <= time_ns;
-                Ok(FoundCode { symbolized: from_runtime(method), exists_from_ns, is_certain })
+                let exists_from_ns = method.exists_from;
+                let is_certain = exists_from_ns <= MonotonicTime(time_ns);
+                Ok(FoundCode {
+                    symbolized: from_runtime(method),
+                    exists_from_ns: exists_from_ns.0,
+                    is_certain,
+                })
             }
             (None, Some(found)) => found,
             (None, None) => match self.memory_lookup(address, time_ns) {
@@ -324,7 +333,8 @@ impl JitNames {
     /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code
     /// is precompiled.
     pub(crate) fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
-        let tier = self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, time_ns));
+        let tier =
+            self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, MonotonicTime(time_ns)));
         let is_in_image = || {
             let found = self.memory_lookup(address, time_ns).and_then(Result::ok);
             found.is_some_and(|method| method.is_precompiled)
@@ -341,7 +351,7 @@ impl JitNames {
         // The parity keeps a time at which all methods are known apart from one before which code was replaced.
         let methods = self.runtime.as_ref().map(|runtime| {
             let is_complete = self.has_all_methods_at(time_ns).into();
-            runtime.methods.epoch(time_ns).saturating_mul(2).saturating_add(is_complete)
+            runtime.methods.epoch(MonotonicTime(time_ns)).saturating_mul(2).saturating_add(is_complete)
         });
         let memory = self.method_memory.as_ref().map(|memory| memory.epoch(time_ns));
         maps.chain(dumps).chain(methods).chain(memory).fold(0, u32::saturating_add)
@@ -349,19 +359,23 @@ impl JitNames {
 
     /// Whether a .NET runtime reported every method that existed at `time_ns`.
     fn has_all_methods_at(&self, time_ns: u64) -> bool {
-        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.completeness.is_complete_at(time_ns))
+        self.runtime
+            .as_ref()
+            .is_some_and(|runtime| runtime.methods.completeness.is_complete_at(MonotonicTime(time_ns)))
     }
 
     /// Whether a .NET runtime had no method at `address` at `time_ns`.
     pub(crate) fn is_stub(&self, address: RuntimeAddress, time_ns: u64) -> bool {
         let in_memory = || self.method_memory.as_ref().is_some_and(|memory| memory.is_stub(address.0));
-        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.is_stub(address.0, time_ns))
+        self.runtime
+            .as_ref()
+            .is_some_and(|runtime| runtime.methods.is_stub(address.0, MonotonicTime(time_ns)))
             || in_memory()
     }
 
     /// The method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
     pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
-        self.runtime.as_ref()?.methods.compiled_method(thread, time_ns)
+        self.runtime.as_ref()?.methods.compiled_method(thread, MonotonicTime(time_ns))
     }
 
     /// Retires code that was replaced before a time, `CLOCK_MONOTONIC`.
@@ -369,7 +383,7 @@ impl JitNames {
         self.perf_maps.iter_mut().for_each(|map| map.names.retire_replaced(before_ns));
         self.jit_dumps.iter_mut().for_each(|dump| dump.names.retire_replaced(before_ns));
         if let Some(runtime) = &mut self.runtime {
-            runtime.methods.retire_replaced(before_ns);
+            runtime.methods.retire_replaced(MonotonicTime(before_ns));
         }
         if let Some(memory) = &mut self.method_memory {
             memory.retire_freed(before_ns);
@@ -450,7 +464,7 @@ impl FoundCode {
     /// Whether it is another function than a method, written later.
     fn is_later_than(&self, method: &RuntimeMethod) -> bool {
         let is_other = self.symbolized.functions.first().is_none_or(|found| found.name != method.name);
-        is_other && self.exists_from_ns > method.exists_from_ns
+        is_other && self.exists_from_ns > method.exists_from.0
     }
 }
 

@@ -94,8 +94,8 @@ impl Symbolizer {
         let listening = self.jit_names(process).runtime.as_mut().filter(|runtime| runtime.is_listening());
         // What no listener reports any more stays as it is.
         listening.is_none_or(|runtime| match address {
-            Some(address) => runtime.methods.is_final(address.0, time_ns),
-            None => runtime.methods.completeness.is_complete_at(time_ns),
+            Some(address) => runtime.methods.is_final(address.0, MonotonicTime(time_ns)),
+            None => runtime.methods.completeness.is_complete_at(MonotonicTime(time_ns)),
         })
     }
 

@@ -50,10 +50,9 @@ impl ProfileAssembler {
     }
 
     fn add_omitted(&mut self, process: ProcessId, omitted: OmittedCount) {
-        let OmittedCount { time_ns, kind, count, duration_ns, longest_ns, is_lower_bound } = omitted;
-        let time_ns = time_ns.saturating_sub(self.started_ns);
+        let OmittedCount { time, kind, count, duration_ns, longest_ns, is_lower_bound } = omitted;
         self.builder.add_omitted_events(OmittedEvents {
-            time_ns,
+            time_ns: time.0.saturating_sub(self.started_ns),
             process,
             kind,
             count,
@@ -64,9 +63,9 @@ impl ProfileAssembler {
     }
 
     fn add_runtime_event(&mut self, reporter: &mut Reporter, event: CollectedEvent, stack: Option<StackId>) {
-        let CollectedEvent { time_ns, duration_ns, thread, lock_owner, kind, name, fields, .. } = event;
+        let CollectedEvent { time, duration_ns, thread, lock_owner, kind, name, fields, .. } = event;
         // What has begun before the interval counts from its start on.
-        let before_ns = self.started_ns.saturating_sub(time_ns);
+        let before_ns = self.started_ns.saturating_sub(time.0);
         let mut add_thread = |(tid, comm): (Tid, Arc<str>)| self.reporting_thread(reporter, tid, &comm);
         let thread = thread.map(&mut add_thread);
         // A field has its id, and the profile its name.
@@ -74,7 +73,7 @@ impl ProfileAssembler {
         let name = self.builder.string(&name);
         let fields = fields.into_iter().map(|field| self.field(&field)).collect();
         self.builder.add_runtime_event(RuntimeEvent {
-            time_ns: time_ns.saturating_sub(self.started_ns),
+            time_ns: time.0.saturating_sub(self.started_ns),
             duration_ns: duration_ns.saturating_sub(before_ns),
             process: reporter.id,
             thread,
@@ -114,8 +113,8 @@ impl ProfileAssembler {
         let mut frames = Vec::with_capacity(event.stack.len());
         for address in &event.stack {
             let address = RuntimeAddress(*address).call_site();
-            let code = symbolizer.code_at(process, address, event.time_ns);
-            let symbolized = self.symbolized_frames(symbolizer, process, code, address, event.time_ns);
+            let code = symbolizer.code_at(process, address, event.time.0);
+            let symbolized = self.symbolized_frames(symbolizer, process, code, address, event.time.0);
             frames.extend_from_slice(symbolized);
         }
         let is_cut = event.stack.len() >= MAX_RUNTIME_FRAMES;
@@ -129,6 +128,8 @@ mod tests {
     use profiler_profile::{Header, Profile, RuntimeEventKind, Thread};
     use profiler_sampler::EventPlan;
 
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
     use crate::session::test_symbolizer::symbolizer;
 
@@ -136,7 +137,7 @@ mod tests {
 
     fn event(time_ns: u64, thread: Option<(u32, &str)>) -> CollectedEvent {
         CollectedEvent {
-            time_ns,
+            time: MonotonicTime(time_ns),
             duration_ns: 300,
             thread: thread.map(|(tid, comm)| (Tid(tid), Arc::from(comm))),
             lock_owner: Some((Tid(9), Arc::from("owner"))),
@@ -155,15 +156,15 @@ mod tests {
         let pid = std::process::id();
         let key = table.prefetch(pid);
         let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, STARTED_NS);
-        let count = |time_ns| OmittedCount {
-            time_ns,
+        let count = |time| OmittedCount {
+            time,
             kind: RuntimeEventKind::Contention,
             count: 9,
             duration_ns: 90,
             longest_ns: 20,
             is_lower_bound: false,
         };
-        let omitted = vec![count(1_600), count(900)];
+        let omitted = vec![count(MonotonicTime(1_600)), count(MonotonicTime(900))];
         let reported = ProcessEvents { process: key, pid, comm: "app".to_owned(), events, omitted };
         let process = table.get(key).filter(|_| is_known);
         assembler.add_runtime_events(&mut symbolizer, process, reported);
