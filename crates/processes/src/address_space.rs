@@ -294,7 +294,7 @@ mod tests {
     fn inserting_the_same_mapping_again_changes_nothing() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
         assert!(space.insert(mapping(0x1000, 0x2000, 1), MonotonicTime(50)));
-        assert_eq!(space.generation(MonotonicTime(u64::MAX)), 0);
+        assert_eq!(space.generation(MonotonicTime::MAX), 0);
     }
 
     #[test]

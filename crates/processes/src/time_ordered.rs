@@ -63,7 +63,7 @@ mod tests {
         queue.push([(40, "fork")]);
         assert_eq!(queue.release_before(MonotonicTime(60)), [(40, "fork"), (50, "exec")]);
         assert_eq!(queue.release_before(MonotonicTime(70)), []);
-        assert_eq!(queue.release_before(MonotonicTime(u64::MAX)), [(70, "exit")]);
+        assert_eq!(queue.release_before(MonotonicTime::MAX), [(70, "exit")]);
         assert_eq!(queue.late(), 0);
     }
 

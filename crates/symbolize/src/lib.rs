@@ -18,7 +18,7 @@
 //! ```
 //! use std::{io, path::Path, sync::Arc};
 //!
-//! use profiler_addresses::RuntimeAddress;
+//! use profiler_addresses::{MonotonicTime, RuntimeAddress};
 //! use profiler_dotnet_symbols::managed::NameStyle;
 //! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
 //! use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories};
@@ -39,8 +39,8 @@
 //! let mut symbolizer = Symbolizer::new(proc, debug_files, options, NameStyle::default(), kernel_names);
 //!
 //! let address = RuntimeAddress(function_of_this_program as *const () as u64);
-//! let code = symbolizer.code_at(process, address, 0);
-//! let symbolized = symbolizer.symbolize(code, process, 0);
+//! let code = symbolizer.code_at(process, address, MonotonicTime::ZERO);
+//! let symbolized = symbolizer.symbolize(code, process, MonotonicTime::ZERO);
 //! assert!(symbolized.names.unwrap().functions[0].name.ends_with("function_of_this_program"));
 //! # Ok(())
 //! # }

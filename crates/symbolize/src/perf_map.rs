@@ -5,7 +5,7 @@
 //! precedence. Lines have no time: a line was written between the poll before and the poll that read it. Where it replaced
 //! other code, which of both was at the address between the two polls is unknown.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use profiler_addresses::{CodeMap, Entry, InsertError, MonotonicTime};
 use profiler_binary_reader::{Name, Names};
@@ -30,7 +30,7 @@ pub(crate) struct PerfMap {
     /// The lines of the current poll that replace other code.
     replacing: Vec<Replacing>,
     /// The times between which the lines of a poll were written, the last poll first.
-    polls: VecDeque<Range<u64>>,
+    polls: VecDeque<Range<MonotonicTime>>,
     /// The beginning of an incomplete line, at most [`MAX_LINE_BYTES`].
     partial_line: Vec<u8>,
     /// The checksum of the bytes of the line beyond that.
@@ -52,40 +52,40 @@ struct Replacing {
 pub(crate) struct MappedCode<'a> {
     /// `None` where it is unknown which of several lines applies.
     pub(crate) name: Option<&'a str>,
-    /// The earliest time at which it may exist (`CLOCK_MONOTONIC`).
-    pub(crate) exists_from_ns: u64,
+    /// The earliest time at which it may exist.
+    pub(crate) exists_from: MonotonicTime,
     /// Whether it certainly existed at the time of the lookup.
     pub(crate) is_certain: bool,
 }
 
 impl PerfMap {
-    /// Decodes the next bytes of the file, which were written after `written_after_ns` (`CLOCK_MONOTONIC`). Their code may
+    /// Decodes the next bytes of the file, which were written after `written_after`. Their code may
     /// exist from that time on, unless it replaces other code: that exists from [`end_poll`](Self::end_poll) on.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after_ns: u64) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after: MonotonicTime) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             if self.partial_line.is_empty() && end <= MAX_LINE_BYTES {
-                self.add_line(line, written_after_ns);
+                self.add_line(line, written_after);
             } else {
                 self.append_partial(line);
                 let mut line = std::mem::take(&mut self.partial_line);
                 if let Some(checksum) = self.beyond_checksum.take() {
                     line.extend(format!("...{checksum:08x}").into_bytes());
                 }
-                self.add_line(&line, written_after_ns);
+                self.add_line(&line, written_after);
             }
             bytes = rest;
         }
         self.append_partial(bytes);
     }
 
-    /// Ends a poll. All bytes since the last one were written between two times (`CLOCK_MONOTONIC`).
-    pub(crate) fn end_poll(&mut self, written_ns: Range<u64>) {
+    /// Ends a poll. All bytes since the last one were written between two times.
+    pub(crate) fn end_poll(&mut self, written: Range<MonotonicTime>) {
         for Replacing { start, size, name } in std::mem::take(&mut self.replacing) {
-            self.insert(start, size, written_ns.end, name);
+            self.insert(start, size, written.end, name);
         }
         self.polls.truncate(MAX_POLLS);
-        self.polls.push_front(written_ns);
+        self.polls.push_front(written);
     }
 
     /// Begins a new file. The code decoded so far stays valid for the time before.
@@ -94,28 +94,24 @@ impl PerfMap {
         self.beyond_checksum = None;
     }
 
-    /// The code at `address` at `time_ns`.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<MappedCode<'_>> {
-        let entry = self.code.lookup(address, MonotonicTime(time_ns))?;
-        let exists_from_ns = entry.exists_from;
+    /// The code at `address` at `time`.
+    pub(crate) fn lookup(&self, address: u64, time: MonotonicTime) -> Option<MappedCode<'_>> {
+        let entry = self.code.lookup(address, time)?;
+        let exists_from = entry.exists_from;
         let name = (entry.payload != REPLACED).then(|| self.names.get(entry.payload));
-        let is_certain = name.is_some()
-            && exists_from_ns <= MonotonicTime(time_ns)
-            && !self.is_being_written(entry, time_ns);
-        Some(MappedCode { name, exists_from_ns: exists_from_ns.0, is_certain })
+        let is_certain = name.is_some() && exists_from <= time && !self.is_being_written(entry, time);
+        Some(MappedCode { name, exists_from, is_certain })
     }
 
     /// Whether the line of an entry may have been written after a time.
-    fn is_being_written(&self, entry: &Entry<Name>, time_ns: u64) -> bool {
-        let index = self.polls.partition_point(|poll| poll.start >= entry.exists_from.0);
-        self.polls
-            .get(index)
-            .is_some_and(|poll| entry.exists_from < MonotonicTime(poll.end) && time_ns < poll.end)
+    fn is_being_written(&self, entry: &Entry<Name>, time: MonotonicTime) -> bool {
+        let index = self.polls.partition_point(|poll| poll.start >= entry.exists_from);
+        self.polls.get(index).is_some_and(|poll| entry.exists_from < poll.end && time < poll.end)
     }
 
     /// See [`CodeMap::epoch`].
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(MonotonicTime(time_ns))
+    pub(crate) fn epoch(&self, time: MonotonicTime) -> u32 {
+        self.code.epoch(time)
     }
 
     /// Malformed lines.
@@ -129,10 +125,10 @@ impl PerfMap {
     }
 
     /// Retires code that was replaced before a time.
-    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+    pub(crate) fn retire_replaced(&mut self, before: MonotonicTime) {
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
-            self.code = self.code.retained(MonotonicTime(before_ns), |name| match *name {
+            self.code = self.code.retained(before, |name| match *name {
                 REPLACED => Some(REPLACED),
                 name => self.names.push(names.get(name).as_bytes()),
             });
@@ -156,7 +152,7 @@ impl PerfMap {
         }
     }
 
-    fn add_line(&mut self, line: &[u8], written_after_ns: u64) {
+    fn add_line(&mut self, line: &[u8], written_after: MonotonicTime) {
         let Some(Line { start, size, name }) = Line::parse(line) else {
             self.malformed_lines += u64::from(!line.trim_ascii().is_empty());
             return;
@@ -169,16 +165,16 @@ impl PerfMap {
             self.truncated = true;
             return;
         };
-        let exists_from_ns = written_after_ns.saturating_add(1);
+        let exists_from = written_after.saturating_add(Duration::from_nanos(1));
         let first_name = if replaces { REPLACED } else { name };
-        if self.insert(start, size, exists_from_ns, first_name) && replaces {
+        if self.insert(start, size, exists_from, first_name) && replaces {
             self.replacing.push(Replacing { start, size, name });
         }
     }
 
     /// Returns whether the code was inserted.
-    fn insert(&mut self, start: u64, size: u64, exists_from_ns: u64, name: Name) -> bool {
-        let inserted = self.code.insert(start, size, MonotonicTime(exists_from_ns), name);
+    fn insert(&mut self, start: u64, size: u64, exists_from: MonotonicTime, name: Name) -> bool {
+        let inserted = self.code.insert(start, size, exists_from, name);
         match inserted {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_lines += 1,
@@ -233,14 +229,14 @@ fn parse_number(text: &[u8]) -> Option<(u64, &[u8])> {
 #[cfg(fuzzing)]
 pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = u64>) {
     let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
-    whole.feed(&[first, second].concat(), 0);
-    parts.feed(first, 0);
-    parts.feed(second, 0);
-    whole.end_poll(0..0);
-    parts.end_poll(0..0);
+    whole.feed(&[first, second].concat(), MonotonicTime::ZERO);
+    parts.feed(first, MonotonicTime::ZERO);
+    parts.feed(second, MonotonicTime::ZERO);
+    whole.end_poll(MonotonicTime::ZERO..MonotonicTime::ZERO);
+    parts.end_poll(MonotonicTime::ZERO..MonotonicTime::ZERO);
     assert_eq!(format!("{whole:?}"), format!("{parts:?}"));
     for address in addresses {
-        assert_eq!(whole.lookup(address, 1), parts.lookup(address, 1));
+        assert_eq!(whole.lookup(address, MonotonicTime(1)), parts.lookup(address, MonotonicTime(1)));
     }
 }
 
@@ -250,13 +246,13 @@ mod tests {
 
     fn map(text: impl AsRef<[u8]>) -> PerfMap {
         let mut map = PerfMap::default();
-        map.feed(text.as_ref(), 0);
-        map.end_poll(0..0);
+        map.feed(text.as_ref(), MonotonicTime(0));
+        map.end_poll(MonotonicTime(0)..MonotonicTime(0));
         map
     }
 
     fn name(map: &PerfMap, address: u64, time_ns: u64) -> Option<&str> {
-        map.lookup(address, time_ns)?.name
+        map.lookup(address, MonotonicTime(time_ns))?.name
     }
 
     #[test]
@@ -295,7 +291,7 @@ mod tests {
         let text = format!("10 8 {}\n20 8 next\n", "x".repeat(1 << 20));
         let whole = map(&text);
         let mut pieces = PerfMap::default();
-        text.as_bytes().chunks(1000).for_each(|chunk| pieces.feed(chunk, 0));
+        text.as_bytes().chunks(1000).for_each(|chunk| pieces.feed(chunk, MonotonicTime(0)));
         for map in [whole, pieces] {
             let checksum = "...00000000";
             let length = MAX_LINE_BYTES - "10 8 ".len() + checksum.len();
@@ -315,7 +311,7 @@ mod tests {
     fn an_endless_line_is_kept_within_its_limit() {
         let mut map = PerfMap::default();
         for _ in 0..100 {
-            map.feed(&[b'a'; 10_000], 0);
+            map.feed(&[b'a'; 10_000], MonotonicTime(0));
         }
         assert_eq!(map.partial_line.len(), MAX_LINE_BYTES);
     }
@@ -324,47 +320,53 @@ mod tests {
     fn a_line_can_arrive_in_two_parts() {
         let mut map = map("10 8 ab");
         assert_eq!(name(&map, 0x10, 1), None);
-        map.feed(b"cd\n", 5);
-        map.end_poll(0..6);
+        map.feed(b"cd\n", MonotonicTime(5));
+        map.end_poll(MonotonicTime(0)..MonotonicTime(6));
         assert_eq!(name(&map, 0x10, 6), Some("abcd"));
     }
 
     #[test]
     fn code_between_two_polls_is_unknown_where_it_was_replaced() {
         let mut map = map("100 10 old\n200 10 stays\n");
-        map.feed(b"100 10 new\n300 10 first\n", 1000);
-        map.end_poll(1000..2000);
+        map.feed(b"100 10 new\n300 10 first\n", MonotonicTime(1000));
+        map.end_poll(MonotonicTime(1000)..MonotonicTime(2000));
         let names = |address, times: [u64; 4]| times.map(|time_ns| name(&map, address, time_ns));
         assert_eq!(names(0x100, [1000, 1001, 1999, 2000]), [Some("old"), None, None, Some("new")]);
         assert_eq!(names(0x200, [0, 1001, 1999, 2000]), [Some("stays"); 4]);
         assert_eq!(names(0x300, [0, 1001, 1999, 2000]), [Some("first"); 4]);
-        let is_certain = |time_ns| map.lookup(0x300, time_ns).unwrap().is_certain;
+        let is_certain = |time_ns| map.lookup(0x300, MonotonicTime(time_ns)).unwrap().is_certain;
         assert_eq!([1000, 1001, 1999, 2000].map(is_certain), [false, false, false, true]);
-        assert_eq!([0, 1000, 1001, 1999, 2000].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1, 2]);
+        assert_eq!(
+            [0, 1000, 1001, 1999, 2000].map(|time_ns| map.epoch(MonotonicTime(time_ns))),
+            [0, 0, 1, 1, 2]
+        );
     }
 
     #[test]
     fn code_before_the_end_of_the_first_poll_is_unknown_where_lines_overlap() {
         let mut map = PerfMap::default();
-        map.feed(b"100 10 a\n100 10 b\n100 10 a\n200 10 other\n180 100 over it\n300 10 only\n", 0);
-        map.end_poll(0..500);
+        map.feed(
+            b"100 10 a\n100 10 b\n100 10 a\n200 10 other\n180 100 over it\n300 10 only\n",
+            MonotonicTime(0),
+        );
+        map.end_poll(MonotonicTime(0)..MonotonicTime(500));
         let names = |address| [1, 499, 500].map(|time_ns| name(&map, address, time_ns));
         assert_eq!(names(0x100), [None, None, Some("a")]);
         assert_eq!(names(0x200), [None, None, Some("over it")]);
         assert_eq!(names(0x300), [Some("only"); 3]);
-        assert_eq!([0, 499, 500].map(|time_ns| map.epoch(time_ns)), [0, 0, 1]);
+        assert_eq!([0, 499, 500].map(|time_ns| map.epoch(MonotonicTime(time_ns))), [0, 0, 1]);
     }
 
     #[test]
     fn repeated_lines_change_nothing() {
         let text = "100 10 a\n200 10 b\n300 10 caf\u{e9}\n";
         let mut map = map(text);
-        map.feed(b"400 1", 10);
+        map.feed(b"400 1", MonotonicTime(10));
         map.restart();
-        map.feed(text.as_bytes(), 20);
-        map.end_poll(0..30);
+        map.feed(text.as_bytes(), MonotonicTime(20));
+        map.end_poll(MonotonicTime(0)..MonotonicTime(30));
         assert_eq!(map.code.entries().len(), 3);
-        assert_eq!(map.epoch(u64::MAX), 0);
+        assert_eq!(map.epoch(MonotonicTime::MAX), 0);
         assert_eq!(map.malformed_lines(), 0);
     }
 
@@ -374,11 +376,15 @@ mod tests {
         let whole = map(text);
         for split in 0..=text.len() {
             let mut parts = PerfMap::default();
-            parts.feed(&text[..split], 0);
-            parts.feed(&text[split..], 0);
-            parts.end_poll(0..0);
+            parts.feed(&text[..split], MonotonicTime(0));
+            parts.feed(&text[split..], MonotonicTime(0));
+            parts.end_poll(MonotonicTime(0)..MonotonicTime(0));
             for address in 0..0x40 {
-                assert_eq!(parts.lookup(address, 1), whole.lookup(address, 1), "{split} {address:#x}");
+                assert_eq!(
+                    parts.lookup(address, MonotonicTime(1)),
+                    whole.lookup(address, MonotonicTime(1)),
+                    "{split} {address:#x}"
+                );
             }
             assert_eq!(parts.malformed_lines(), whole.malformed_lines());
             assert_eq!(parts.partial_line, whole.partial_line);
@@ -390,16 +396,19 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut map = PerfMap::default();
         for round in 0..2_000 {
-            map.feed(&std::iter::repeat_with(|| random.u8(..)).take(64).collect::<Vec<_>>(), round);
+            map.feed(
+                &std::iter::repeat_with(|| random.u8(..)).take(64).collect::<Vec<_>>(),
+                MonotonicTime(round),
+            );
             let line = format!("\n{:x} {:x} n{round}\n", random.u64(0..1 << 12), random.u64(0..1 << 9));
-            map.feed(line.as_bytes(), round);
+            map.feed(line.as_bytes(), MonotonicTime(round));
             let start = random.u64(0..line.len() as u64) as usize;
-            map.feed(&line.as_bytes()[start..], round);
-            map.end_poll(round..round + 2);
+            map.feed(&line.as_bytes()[start..], MonotonicTime(round));
+            map.end_poll(MonotonicTime(round)..MonotonicTime(round + 2));
         }
         for address in 0..(1 << 12) {
             for time_ns in [0, 500, 1_000, u64::MAX] {
-                map.lookup(address, time_ns);
+                map.lookup(address, MonotonicTime(time_ns));
             }
         }
         assert!(map.code.entries().len() > 1_000);

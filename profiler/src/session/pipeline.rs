@@ -308,7 +308,7 @@ impl Pipeline {
         }
         if self.jit_poll.is_due(now_ns) {
             let begin = Instant::now();
-            self.symbolizer.poll_jit(&self.processes, now_ns);
+            self.symbolizer.poll_jit(&self.processes, MonotonicTime(now_ns));
             self.poll_runtime_events();
             if let Some(unwinding) = &mut self.unwinding {
                 unwinding.update_jit_code(&mut self.symbolizer);
@@ -415,7 +415,7 @@ impl Pipeline {
         let processes = &self.processes;
         let is_retained = |key| processes.get(key).is_some();
         self.runtime_events.retire_ended(is_retained);
-        self.symbolizer.end_interval(started_ns, is_retained);
+        self.symbolizer.end_interval(MonotonicTime(started_ns), is_retained);
         profile
     }
 
@@ -423,14 +423,14 @@ impl Pipeline {
     /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
     fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> Counts {
         let (symbolizer, processes) = (&mut self.symbolizer, &self.processes);
-        let mut requested = symbolizer.read_received_methods(processes, interval.ended_ns);
+        let mut requested = symbolizer.read_received_methods(processes, MonotonicTime(interval.ended_ns));
         let awaited = self.assembler.awaited_stacks(symbolizer, processes);
         symbolizer.request_all_methods(&mut requested, &awaited.processes, interval.is_last);
         if interval.is_last {
             symbolizer.wait_for_debug_files(may_wait);
         }
         let mut lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
-        symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
+        symbolizer.receive_all_methods(&requested, processes, MonotonicTime(interval.ended_ns));
         lost.add_all(&self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
         lost
     }

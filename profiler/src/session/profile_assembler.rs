@@ -276,7 +276,7 @@ impl ProfileAssembler {
     ) -> &[FrameId] {
         let Self { builder, frames, replacements, .. } = self;
         frames.entry(code).or_insert_with(|| {
-            let symbols = symbolizer.symbolize(code, process, time_ns);
+            let symbols = symbolizer.symbolize(code, process, MonotonicTime(time_ns));
             if symbols.replaces_on_stack() {
                 replacements.insert(code);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_processes::{Process, ProcessKey};
 
 use super::JitNames;
@@ -17,10 +17,9 @@ impl Symbolizer {
         self.jit.iter_mut().filter_map(changed).collect()
     }
 
-    /// Whether code in a jitdump of the process was replaced by other code after the start of an interval, and until its end
-    /// (`CLOCK_MONOTONIC` nanoseconds).
-    pub fn was_jit_code_replaced(&self, process: &Process, during_ns: Range<u64>) -> bool {
-        self.jit.get(&process.key).is_some_and(|names| names.was_code_replaced(during_ns))
+    /// Whether code in a jitdump of the process was replaced by other code after the start of an interval, and until its end.
+    pub fn was_jit_code_replaced(&self, process: &Process, during: Range<MonotonicTime>) -> bool {
+        self.jit.get(&process.key).is_some_and(|names| names.was_code_replaced(during))
     }
 
     /// As [`was_jit_code_replaced`](Self::was_jit_code_replaced), for the code at an address.
@@ -28,9 +27,9 @@ impl Symbolizer {
         &self,
         process: &Process,
         address: RuntimeAddress,
-        during_ns: Range<u64>,
+        during: Range<MonotonicTime>,
     ) -> bool {
-        self.jit.get(&process.key).is_some_and(|names| names.was_code_replaced_at(address, during_ns))
+        self.jit.get(&process.key).is_some_and(|names| names.was_code_replaced_at(address, during))
     }
 }
 
@@ -40,13 +39,13 @@ impl JitNames {
         self.jit_dumps.iter_mut().find_map(|dump| dump.names.take_changed_call_frames())
     }
 
-    fn was_code_replaced(&self, during_ns: Range<u64>) -> bool {
+    fn was_code_replaced(&self, during: Range<MonotonicTime>) -> bool {
         let mut dumps = self.jit_dumps.iter().map(|dump| &dump.names);
-        dumps.any(|dump| dump.epoch(during_ns.start) != dump.epoch(during_ns.end))
+        dumps.any(|dump| dump.epoch(during.start) != dump.epoch(during.end))
     }
 
-    fn was_code_replaced_at(&self, address: RuntimeAddress, during_ns: Range<u64>) -> bool {
+    fn was_code_replaced_at(&self, address: RuntimeAddress, during: Range<MonotonicTime>) -> bool {
         let mut dumps = self.jit_dumps.iter().map(|dump| &dump.names);
-        dumps.any(|dump| dump.was_replaced_at(address.0, during_ns.clone()))
+        dumps.any(|dump| dump.was_replaced_at(address.0, during.clone()))
     }
 }

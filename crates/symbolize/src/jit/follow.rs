@@ -2,10 +2,11 @@
 //!
 //! The file belongs to the target. It is never mapped into memory, and every read has a limit.
 
-use std::{fs::File, io, ops::Range, path::PathBuf, sync::Arc};
+use std::{fs::File, io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
+use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
-use profiler_processes::root_directory::RootDirectory;
+use profiler_processes::{monotonic_time, root_directory::RootDirectory};
 use profiler_profile::Reason;
 use rustix::{
     fs::{AtFlags, Statx, StatxFlags, makedev, statx},
@@ -45,10 +46,10 @@ pub(super) struct FileAccess<'a> {
 
 /// Decodes the bytes of a file.
 pub(super) trait FileDecoder {
-    /// Decodes the next bytes, which were written after `written_after_ns` (`CLOCK_MONOTONIC`).
-    fn feed(&mut self, bytes: &[u8], written_after_ns: u64);
+    /// Decodes the next bytes, which were written after `written_after`.
+    fn feed(&mut self, bytes: &[u8], written_after: MonotonicTime);
     /// Ends a poll. All bytes since the last one were written between two times.
-    fn end_poll(&mut self, written_ns: Range<u64>);
+    fn end_poll(&mut self, written: Range<MonotonicTime>);
     /// Resets the decoder: the next bytes are the beginning of a file.
     fn restart(&mut self);
 }
@@ -59,7 +60,7 @@ pub(super) struct FileFollower {
     path: PathBuf,
     open: Option<OpenFile>,
     /// The last time at which the file was read to its end. Later bytes were written later.
-    caught_up_ns: u64,
+    caught_up: MonotonicTime,
     total_bytes: u64,
     refusal: Option<Reason>,
 }
@@ -68,9 +69,9 @@ pub(super) struct FileFollower {
 struct OpenFile {
     file: Arc<File>,
     device_and_inode: (u64, u64),
-    /// The size of the file when it was opened, and the `CLOCK_MONOTONIC` time after that.
+    /// The size of the file when it was opened, and the time after that.
     found_bytes: u64,
-    found_ns: u64,
+    found: MonotonicTime,
     offset: u64,
     /// The last bytes before the offset.
     tail: Vec<u8>,
@@ -78,7 +79,7 @@ struct OpenFile {
 
 impl FileFollower {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, open: None, caught_up_ns: 0, total_bytes: 0, refusal: None }
+        Self { path, open: None, caught_up: MonotonicTime::ZERO, total_bytes: 0, refusal: None }
     }
 
     pub(super) fn path(&self) -> &PathBuf {
@@ -105,26 +106,26 @@ impl FileFollower {
         self.refusal
     }
 
-    /// Passes the bytes since the last poll to `decoder`. `now_ns` is the `CLOCK_MONOTONIC` time before this call. Returns
+    /// Passes the bytes since the last poll to `decoder`. `now` is the time before this call. Returns
     /// true when more bytes can be read at once.
     pub(super) fn poll(
         &mut self,
         access: FileAccess<'_>,
-        now_ns: u64,
+        now: MonotonicTime,
         decoder: &mut impl FileDecoder,
     ) -> bool {
         if self.refusal == Some(Reason::TooLarge) {
             return false;
         }
         let replacement = self.open_replacement(access);
-        let mut more = self.read(access, now_ns, decoder);
+        let mut more = self.read(access, now, decoder);
         if let Some(replacement) = replacement {
             decoder.restart();
             self.open = Some(replacement);
-            more = self.read(access, now_ns, decoder);
+            more = self.read(access, now, decoder);
         }
         if self.open.is_none() {
-            self.caught_up_ns = now_ns;
+            self.caught_up = now;
         }
         more
     }
@@ -145,17 +146,22 @@ impl FileFollower {
         }
     }
 
-    fn read(&mut self, access: FileAccess<'_>, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
-        let (after_ns, before_bytes) = (self.caught_up_ns, self.total_bytes);
-        let more = self.read_chunks(access.budget, now_ns, decoder);
+    fn read(&mut self, access: FileAccess<'_>, now: MonotonicTime, decoder: &mut impl FileDecoder) -> bool {
+        let (after, before_bytes) = (self.caught_up, self.total_bytes);
+        let more = self.read_chunks(access.budget, now, decoder);
         if self.total_bytes > before_bytes {
-            let until_ns = self.written_until_ns(access.owner, after_ns, now_ns);
-            decoder.end_poll(after_ns..until_ns);
+            let until = self.written_until(access.owner, after, now);
+            decoder.end_poll(after..until);
         }
         more
     }
 
-    fn read_chunks(&mut self, budget: &WorkBudget, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
+    fn read_chunks(
+        &mut self,
+        budget: &WorkBudget,
+        now: MonotonicTime,
+        decoder: &mut impl FileDecoder,
+    ) -> bool {
         let Some(open) = &mut self.open else { return false };
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut poll_bytes = 0;
@@ -172,12 +178,12 @@ impl FileFollower {
             }
             match profiler_blocking::read_at(&open.file, &mut chunk, open.offset) {
                 Ok(0) => {
-                    self.caught_up_ns = now_ns;
+                    self.caught_up = now;
                     return false;
                 }
                 Ok(read) => {
                     budget.spend_jit_file_bytes(read as u64);
-                    decoder.feed(&chunk[..read], self.caught_up_ns);
+                    decoder.feed(&chunk[..read], self.caught_up);
                     open.advance(&chunk[..read]);
                     poll_bytes += read as u64;
                     self.total_bytes += read as u64;
@@ -197,17 +203,19 @@ impl FileFollower {
     }
 
     /// The time by which the bytes that were read were written. Those of the first poll of a capture have no time.
-    fn written_until_ns(&self, owner: FileOwner, after_ns: u64, now_ns: u64) -> u64 {
+    fn written_until(&self, owner: FileOwner, after: MonotonicTime, now: MonotonicTime) -> MonotonicTime {
         let is_live = owner.started_unix_ns > 0;
         let Some(open) = self.open.as_ref().filter(|_| is_live) else {
-            return if after_ns == 0 { 0 } else { now_ns };
+            return if after == MonotonicTime::ZERO { MonotonicTime::ZERO } else { now };
         };
-        let (now_ns, now_unix_ns) = (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
-        let modified = status_of(&open.file).map_or(i128::MAX, |status| modified_unix_ns(&status));
-        let since_ns = now_unix_ns.saturating_sub(modified).saturating_sub(FILE_TIME_RESOLUTION_NS).max(0);
-        let modified_ns = u64::try_from(now_ns - since_ns).unwrap_or(0);
+        let (now, now_unix_ns) = (monotonic_time(), unix_ns());
+        let modified_unix_ns = status_of(&open.file).map_or(i128::MAX, |status| modified_unix_ns(&status));
+        let age_ns =
+            now_unix_ns.saturating_sub(modified_unix_ns).saturating_sub(FILE_TIME_RESOLUTION_NS).max(0);
+        let age = Duration::from_nanos(u64::try_from(age_ns).unwrap_or(u64::MAX));
+        let modified = now.saturating_sub(age);
         let had_all_when_found = open.offset <= open.found_bytes;
-        if had_all_when_found { modified_ns.min(open.found_ns) } else { modified_ns }
+        if had_all_when_found { modified.min(open.found) } else { modified }
     }
 }
 
@@ -233,7 +241,7 @@ impl OpenFile {
             file: Arc::new(file),
             device_and_inode: (device, status.stx_ino),
             found_bytes: status.stx_size,
-            found_ns: u64::try_from(clock_ns(ClockId::Monotonic)).unwrap_or(u64::MAX),
+            found: monotonic_time(),
             offset: 0,
             tail: Vec::new(),
         })
@@ -263,9 +271,9 @@ fn status_of(file: &File) -> Result<Statx, Errno> {
     statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)
 }
 
-/// The time of a clock, nanoseconds.
-fn clock_ns(clock: ClockId) -> i128 {
-    let now = clock_gettime(clock);
+/// Nanoseconds since 1970-01-01 UTC.
+fn unix_ns() -> i128 {
+    let now = clock_gettime(ClockId::Realtime);
     i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
@@ -284,15 +292,15 @@ mod tests {
 
     /// The decoded bytes with their times, the number of restarts, and the times of polls.
     #[derive(Default)]
-    struct Collected(Vec<(Vec<u8>, u64)>, usize, Vec<Range<u64>>);
+    struct Collected(Vec<(Vec<u8>, u64)>, usize, Vec<Range<MonotonicTime>>);
 
     impl FileDecoder for Collected {
-        fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
-            self.0.push((bytes.to_vec(), written_after_ns));
+        fn feed(&mut self, bytes: &[u8], written_after: MonotonicTime) {
+            self.0.push((bytes.to_vec(), written_after.0));
         }
 
-        fn end_poll(&mut self, written_ns: Range<u64>) {
-            self.2.push(written_ns);
+        fn end_poll(&mut self, written: Range<MonotonicTime>) {
+            self.2.push(written);
         }
 
         fn restart(&mut self) {
@@ -338,7 +346,7 @@ mod tests {
 
         fn poll(&mut self, now_ns: u64) -> bool {
             let access = FileAccess { root: &self.root, owner: self.owner, budget: &self.budget };
-            self.follower.poll(access, now_ns, &mut self.decoder)
+            self.follower.poll(access, MonotonicTime(now_ns), &mut self.decoder)
         }
 
         fn read(&mut self) -> Vec<(String, u64)> {
@@ -367,14 +375,13 @@ mod tests {
         let mut fixture = Fixture::new();
         fixture.owner.started_unix_ns = 1;
         fixture.append(&"x".repeat(2 * MAX_POLL_BYTES as usize));
-        let now_ns = || u64::try_from(clock_ns(ClockId::Monotonic)).unwrap();
-        assert!(fixture.poll(now_ns()));
-        let found_ns = now_ns();
+        assert!(fixture.poll(monotonic_time().0));
+        let found = monotonic_time();
         fixture.append("written later");
-        while fixture.poll(now_ns()) {}
+        while fixture.poll(monotonic_time().0) {}
         let ends: Vec<_> = fixture.decoder.2.iter().map(|poll| poll.end).collect();
         let [first, second, third] = ends[..] else { panic!("three polls: {ends:?}") };
-        assert!(first <= found_ns && second <= found_ns && third > found_ns, "{ends:?}, {found_ns}");
+        assert!(first <= found && second <= found && third > found, "{ends:?}, {found:?}");
     }
 
     #[test]
@@ -471,11 +478,11 @@ mod tests {
         #[derive(Default)]
         struct Count(u64);
         impl FileDecoder for Count {
-            fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
+            fn feed(&mut self, bytes: &[u8], _written_after: MonotonicTime) {
                 self.0 += bytes.len() as u64;
             }
 
-            fn end_poll(&mut self, _written_ns: Range<u64>) {}
+            fn end_poll(&mut self, _written: Range<MonotonicTime>) {}
 
             fn restart(&mut self) {}
         }
@@ -484,13 +491,13 @@ mod tests {
         let mut follower = FileFollower::new(Path::new("/map").to_owned());
         let mut count = Count::default();
         let mut polls = 1;
-        while follower.poll(fixture.access(), polls, &mut count) {
+        while follower.poll(fixture.access(), MonotonicTime(polls), &mut count) {
             assert_eq!(count.0, polls * MAX_POLL_BYTES);
             polls += 1;
         }
         assert_eq!(count.0, MAX_TOTAL_BYTES);
         assert_eq!(follower.refusal(), Some(Reason::TooLarge));
-        assert!(!follower.poll(fixture.access(), polls, &mut count));
+        assert!(!follower.poll(fixture.access(), MonotonicTime(polls), &mut count));
         assert_eq!(count.0, MAX_TOTAL_BYTES);
     }
 

@@ -174,9 +174,9 @@ impl JitNames {
         }
     }
 
-    /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before the call,
+    /// Reads what the runtime has written since the last poll. `now` is the time before the call,
     /// `max_bytes` limits the memory of this process's names. Returns true when more can be read at once.
-    pub(crate) fn poll(&mut self, now_ns: u64, max_bytes: usize) -> bool {
+    pub(crate) fn poll(&mut self, now: MonotonicTime, max_bytes: usize) -> bool {
         let (Some(root), budget) = (self.root.clone(), Arc::clone(&self.budget)) else { return false };
         let access = FileAccess { root: &root, owner: self.owner, budget: &budget };
         let limit_bytes = max_bytes.min(MAX_PROCESS_BYTES);
@@ -186,7 +186,7 @@ impl JitNames {
             if self.is_full {
                 return false;
             }
-            has_more |= self.poll_file(index, access, now_ns);
+            has_more |= self.poll_file(index, access, now);
         }
         self.is_behind = has_more;
         has_more
@@ -217,23 +217,18 @@ impl JitNames {
         maps.chain(dumps).sum()
     }
 
-    /// The function whose code was at `address` at `time_ns`. The result is complete after a poll later than `time_ns`.
+    /// The function whose code was at `address` at `time`. The result is complete after a poll later than `time`.
     ///
     /// Jitdumps have exact times and lines, so they take precedence, then the runtime's events, which have exact times.
     /// A perf map takes precedence if it names other code that was certainly written later.
-    pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<FoundCode, Reason> {
-        let method = self
-            .runtime
-            .as_ref()
-            .and_then(|runtime| runtime.methods.lookup(address.0, MonotonicTime(time_ns)));
-        let is_unloaded = self
-            .runtime
-            .as_ref()
-            .is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, MonotonicTime(time_ns)));
+    pub(crate) fn lookup(&self, address: RuntimeAddress, time: MonotonicTime) -> Result<FoundCode, Reason> {
+        let method = self.runtime.as_ref().and_then(|runtime| runtime.methods.lookup(address.0, time));
+        let is_unloaded =
+            self.runtime.as_ref().is_some_and(|runtime| runtime.methods.may_be_unloaded(address.0, time));
         // A map has the method that came later, too.
-        let map = self.map_lookup(address, time_ns);
-        let map = map.filter(|code| !is_unloaded || code.exists_from_ns <= time_ns);
-        let from_files = combined(self.dump_lookup(address, time_ns), map, time_ns);
+        let map = self.map_lookup(address, time);
+        let map = map.filter(|code| !is_unloaded || code.exists_from <= time);
+        let from_files = combined(self.dump_lookup(address, time), map, time);
         match (method, from_files) {
             (Some(method), Some(Ok(code)))
                 if code.symbolized.source == SymbolSource::JitDump || code.is_later_than(&method) =>
@@ -241,16 +236,12 @@ impl JitNames {
                 Ok(code)
             }
             (Some(method), _) => {
-                let exists_from_ns = method.exists_from;
-                let is_certain = exists_from_ns <= MonotonicTime(time_ns);
-                Ok(FoundCode {
-                    symbolized: from_runtime(method),
-                    exists_from_ns: exists_from_ns.0,
-                    is_certain,
-                })
+                let exists_from = method.exists_from;
+                let is_certain = exists_from <= time;
+                Ok(FoundCode { symbolized: from_runtime(method), exists_from, is_certain })
             }
             (None, Some(found)) => found,
-            (None, None) => match self.memory_lookup(address, time_ns) {
+            (None, None) => match self.memory_lookup(address, time) {
                 Some(Ok(found)) => Ok(from_memory(found)),
                 Some(Err(_)) | None if is_unloaded => Err(Reason::JitCodeUnloaded),
                 Some(Err(reason)) => Err(reason),
@@ -264,11 +255,11 @@ impl JitNames {
     pub(crate) fn lookup_at_fork(
         &self,
         address: RuntimeAddress,
-        forked_after_ns: u64,
-        forked_ns: u64,
+        forked_after: MonotonicTime,
+        forked: MonotonicTime,
     ) -> Option<Result<FoundCode, Reason>> {
-        let found = self.lookup_before(address, forked_ns)?;
-        let earliest = self.lookup_before(address, forked_after_ns);
+        let found = self.lookup_before(address, forked)?;
+        let earliest = self.lookup_before(address, forked_after);
         let names = |found: &Result<FoundCode, _>| {
             found.as_ref().ok().map(|code: &FoundCode| code.symbolized.functions.clone())
         };
@@ -276,23 +267,31 @@ impl JitNames {
         Some(if is_other { Err(Reason::JitCodeReplaced) } else { found })
     }
 
-    fn lookup_before(&self, address: RuntimeAddress, forked_ns: u64) -> Option<Result<FoundCode, Reason>> {
-        let dump = self.dump_lookup(address, forked_ns);
-        let dump = dump.filter(|symbol| symbol.exists_from_ns <= forked_ns);
-        let map = self.map_lookup(address, forked_ns);
-        combined(dump, map.filter(|code| code.exists_from_ns <= forked_ns), forked_ns)
+    fn lookup_before(
+        &self,
+        address: RuntimeAddress,
+        forked: MonotonicTime,
+    ) -> Option<Result<FoundCode, Reason>> {
+        let dump = self.dump_lookup(address, forked);
+        let dump = dump.filter(|symbol| symbol.exists_from <= forked);
+        let map = self.map_lookup(address, forked);
+        combined(dump, map.filter(|code| code.exists_from <= forked), forked)
     }
 
-    fn dump_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<JitSymbol<'_>> {
-        self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns))
+    fn dump_lookup(&self, address: RuntimeAddress, time: MonotonicTime) -> Option<JitSymbol<'_>> {
+        self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time))
     }
 
-    fn map_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<MappedCode<'_>> {
-        self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns))
+    fn map_lookup(&self, address: RuntimeAddress, time: MonotonicTime) -> Option<MappedCode<'_>> {
+        self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time))
     }
 
-    fn memory_lookup(&self, address: RuntimeAddress, time_ns: u64) -> Option<Result<&FoundMethod, Reason>> {
-        self.method_memory.as_ref()?.lookup(address.0, time_ns)
+    fn memory_lookup(
+        &self,
+        address: RuntimeAddress,
+        time: MonotonicTime,
+    ) -> Option<Result<&FoundMethod, Reason>> {
+        self.method_memory.as_ref()?.lookup(address.0, time)
     }
 
     /// Notes a sampled address, which may have to be looked up in the memory of the process.
@@ -330,13 +329,12 @@ impl JitNames {
         }
     }
 
-    /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code
+    /// The kind of the code at `address` at `time`. A runtime copies images that it cannot map into memory: their code
     /// is precompiled.
-    pub(crate) fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
-        let tier =
-            self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, MonotonicTime(time_ns)));
+    pub(crate) fn kind(&self, address: RuntimeAddress, time: MonotonicTime) -> FrameKind {
+        let tier = self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, time));
         let is_in_image = || {
-            let found = self.memory_lookup(address, time_ns).and_then(Result::ok);
+            let found = self.memory_lookup(address, time).and_then(Result::ok);
             found.is_some_and(|method| method.is_precompiled)
         };
         let is_precompiled = tier.map_or_else(is_in_image, |tier| tier == Tier::Precompiled);
@@ -345,48 +343,43 @@ impl JitNames {
 
     /// Identifies a period in which no code was replaced: lookups of one address at two times of the same epoch have the
     /// same result. A failed lookup may still succeed after a poll.
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
-        let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
+    pub(crate) fn epoch(&self, time: MonotonicTime) -> u32 {
+        let maps = self.perf_maps.iter().map(|map| map.names.epoch(time));
+        let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time));
         // The parity keeps a time at which all methods are known apart from one before which code was replaced.
         let methods = self.runtime.as_ref().map(|runtime| {
-            let is_complete = self.has_all_methods_at(time_ns).into();
-            runtime.methods.epoch(MonotonicTime(time_ns)).saturating_mul(2).saturating_add(is_complete)
+            let is_complete = self.has_all_methods_at(time).into();
+            runtime.methods.epoch(time).saturating_mul(2).saturating_add(is_complete)
         });
-        let memory = self.method_memory.as_ref().map(|memory| memory.epoch(time_ns));
+        let memory = self.method_memory.as_ref().map(|memory| memory.epoch(time));
         maps.chain(dumps).chain(methods).chain(memory).fold(0, u32::saturating_add)
     }
 
-    /// Whether a .NET runtime reported every method that existed at `time_ns`.
-    fn has_all_methods_at(&self, time_ns: u64) -> bool {
-        self.runtime
-            .as_ref()
-            .is_some_and(|runtime| runtime.methods.completeness.is_complete_at(MonotonicTime(time_ns)))
+    /// Whether a .NET runtime reported every method that existed at `time`.
+    fn has_all_methods_at(&self, time: MonotonicTime) -> bool {
+        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.completeness.is_complete_at(time))
     }
 
-    /// Whether a .NET runtime had no method at `address` at `time_ns`.
-    pub(crate) fn is_stub(&self, address: RuntimeAddress, time_ns: u64) -> bool {
+    /// Whether a .NET runtime had no method at `address` at `time`.
+    pub(crate) fn is_stub(&self, address: RuntimeAddress, time: MonotonicTime) -> bool {
         let in_memory = || self.method_memory.as_ref().is_some_and(|memory| memory.is_stub(address.0));
-        self.runtime
-            .as_ref()
-            .is_some_and(|runtime| runtime.methods.is_stub(address.0, MonotonicTime(time_ns)))
-            || in_memory()
+        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.is_stub(address.0, time)) || in_memory()
     }
 
-    /// The method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
-    pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
-        self.runtime.as_ref()?.methods.compiled_method(thread, MonotonicTime(time_ns))
+    /// The method that a thread compiled at `time`. The thread's id is that in its pid namespace.
+    pub(crate) fn compiled_method(&self, thread: u64, time: MonotonicTime) -> Option<String> {
+        self.runtime.as_ref()?.methods.compiled_method(thread, time)
     }
 
-    /// Retires code that was replaced before a time, `CLOCK_MONOTONIC`.
-    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
-        self.perf_maps.iter_mut().for_each(|map| map.names.retire_replaced(before_ns));
-        self.jit_dumps.iter_mut().for_each(|dump| dump.names.retire_replaced(before_ns));
+    /// Retires code that was replaced before a time.
+    pub(crate) fn retire_replaced(&mut self, before: MonotonicTime) {
+        self.perf_maps.iter_mut().for_each(|map| map.names.retire_replaced(before));
+        self.jit_dumps.iter_mut().for_each(|dump| dump.names.retire_replaced(before));
         if let Some(runtime) = &mut self.runtime {
-            runtime.methods.retire_replaced(MonotonicTime(before_ns));
+            runtime.methods.retire_replaced(before);
         }
         if let Some(memory) = &mut self.method_memory {
-            memory.retire_freed(before_ns);
+            memory.retire_freed(before);
         }
         // The next poll finds out, and goes on where reading stopped.
         self.is_full = false;
@@ -404,7 +397,7 @@ impl JitNames {
     pub(crate) fn find_file(mut self, process: &Process) -> Option<PathBuf> {
         const MAX_BYTES: usize = 1 << 20;
         process.mapped_files().for_each(|path| self.add_mapped_file(Path::new(path)));
-        self.poll(0, MAX_BYTES);
+        self.poll(MonotonicTime::ZERO, MAX_BYTES);
         self.files().next().map(|(path, _)| path.to_owned())
     }
 
@@ -416,12 +409,12 @@ impl JitNames {
     }
 
     /// Polls one file. Indexes count perf maps first.
-    fn poll_file(&mut self, index: usize, access: FileAccess<'_>, now_ns: u64) -> bool {
+    fn poll_file(&mut self, index: usize, access: FileAccess<'_>, now: MonotonicTime) -> bool {
         if let Some(map) = self.perf_maps.get_mut(index) {
-            return map.file.poll(access, now_ns, &mut map.names);
+            return map.file.poll(access, now, &mut map.names);
         }
         let dump = index.checked_sub(self.perf_maps.len()).and_then(|index| self.jit_dumps.get_mut(index));
-        dump.is_some_and(|dump| dump.file.poll(access, now_ns, &mut dump.names))
+        dump.is_some_and(|dump| dump.file.poll(access, now, &mut dump.names))
     }
 
     /// Why an address has no name.
@@ -454,8 +447,8 @@ impl JitNames {
 #[derive(Clone, Debug)]
 pub(crate) struct FoundCode {
     pub(crate) symbolized: Symbolized,
-    /// The earliest time at which its code may exist (`CLOCK_MONOTONIC`).
-    pub(crate) exists_from_ns: u64,
+    /// The earliest time at which its code may exist.
+    pub(crate) exists_from: MonotonicTime,
     /// Whether its code certainly existed at the time of the lookup.
     pub(crate) is_certain: bool,
 }
@@ -464,7 +457,7 @@ impl FoundCode {
     /// Whether it is another function than a method, written later.
     fn is_later_than(&self, method: &RuntimeMethod) -> bool {
         let is_other = self.symbolized.functions.first().is_none_or(|found| found.name != method.name);
-        is_other && self.exists_from_ns > method.exists_from.0
+        is_other && self.exists_from > method.exists_from
     }
 }
 
@@ -472,22 +465,22 @@ impl FoundCode {
 fn combined(
     dump: Option<JitSymbol<'_>>,
     map: Option<MappedCode<'_>>,
-    time_ns: u64,
+    time: MonotonicTime,
 ) -> Option<Result<FoundCode, Reason>> {
     let from_map = |name, code: MappedCode<'_>| FoundCode {
         symbolized: from_perf_map(name),
-        exists_from_ns: code.exists_from_ns,
+        exists_from: code.exists_from,
         is_certain: code.is_certain,
     };
     match (dump, map) {
-        (Some(symbol), Some(MappedCode { name: Some(name), exists_from_ns, .. }))
-            if exists_from_ns > symbol.exists_from_ns && symbol.name.is_some_and(|dumped| dumped != name) =>
+        (Some(symbol), Some(MappedCode { name: Some(name), exists_from, .. }))
+            if exists_from > symbol.exists_from && symbol.name.is_some_and(|dumped| dumped != name) =>
         {
             map.map(|code| Ok(from_map(name, code)))
         }
         (Some(symbol), _) => Some(from_jit_dump(&symbol).ok_or(Reason::JitCodeReplaced).map(|symbolized| {
-            let exists_from_ns = symbol.exists_from_ns;
-            FoundCode { symbolized, exists_from_ns, is_certain: exists_from_ns <= time_ns }
+            let exists_from = symbol.exists_from;
+            FoundCode { symbolized, exists_from, is_certain: exists_from <= time }
         })),
         (None, Some(code)) => Some(code.name.map(|name| from_map(name, code)).ok_or(Reason::JitCodeReplaced)),
         (None, None) => None,
@@ -522,7 +515,7 @@ fn from_runtime(method: RuntimeMethod) -> Symbolized {
 fn from_memory(method: &FoundMethod) -> FoundCode {
     let name = ManagedName { name: (&*method.name).into(), tier: None };
     let symbolized = Symbolized::from_managed(SymbolSource::RuntimeMemory, name);
-    FoundCode { symbolized, exists_from_ns: 0, is_certain: true }
+    FoundCode { symbolized, exists_from: MonotonicTime::ZERO, is_certain: true }
 }
 
 /// The methods that the runtime reported while the capture was taken.
@@ -545,12 +538,12 @@ impl<T: Default> FollowedFile<T> {
 }
 
 impl FileDecoder for PerfMap {
-    fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
-        PerfMap::feed(self, bytes, written_after_ns);
+    fn feed(&mut self, bytes: &[u8], written_after: MonotonicTime) {
+        PerfMap::feed(self, bytes, written_after);
     }
 
-    fn end_poll(&mut self, written_ns: Range<u64>) {
-        PerfMap::end_poll(self, written_ns);
+    fn end_poll(&mut self, written: Range<MonotonicTime>) {
+        PerfMap::end_poll(self, written);
     }
 
     fn restart(&mut self) {
@@ -559,11 +552,11 @@ impl FileDecoder for PerfMap {
 }
 
 impl FileDecoder for JitDump {
-    fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
+    fn feed(&mut self, bytes: &[u8], _written_after: MonotonicTime) {
         JitDump::feed(self, bytes);
     }
 
-    fn end_poll(&mut self, _written_ns: Range<u64>) {}
+    fn end_poll(&mut self, _written: Range<MonotonicTime>) {}
 
     fn restart(&mut self) {
         JitDump::restart(self);

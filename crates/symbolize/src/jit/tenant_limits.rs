@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_diagnostics::RuntimeNames;
 use profiler_processes::{
     ProcFs, Process,
@@ -36,7 +37,7 @@ pub(crate) fn start_listeners(all: &mut [&mut JitNames]) {
 /// The processes are polled in turns, and those with large files last, so that one process does not use the time of all.
 pub(crate) fn poll_in_turns(
     mut behind: Vec<&mut JitNames>,
-    now_ns: u64,
+    now: MonotonicTime,
     max_bytes: usize,
     deadline: Instant,
 ) {
@@ -44,8 +45,7 @@ pub(crate) fn poll_in_turns(
     behind.sort_by_key(|names| names.read_bytes());
     while !behind.is_empty() {
         behind.retain_mut(|names| {
-            Instant::now() < deadline
-                && memory.change(names, |names, max_bytes| names.poll(now_ns, max_bytes))
+            Instant::now() < deadline && memory.change(names, |names, max_bytes| names.poll(now, max_bytes))
         });
     }
 }

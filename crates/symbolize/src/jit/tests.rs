@@ -2,6 +2,7 @@
 
 use std::os::unix::{fs::MetadataExt, net::UnixListener};
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_diagnostics::SIMULATED_SOCKET_NAME;
 
 use super::*;
@@ -28,11 +29,11 @@ impl Fixture {
     }
 
     fn poll(&mut self, now_ns: u64) {
-        assert!(!self.names.poll(now_ns, usize::MAX));
+        assert!(!self.names.poll(MonotonicTime(now_ns), usize::MAX));
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Result<String, Reason> {
-        let found = self.names.lookup(RuntimeAddress(address), time_ns)?;
+        let found = self.names.lookup(RuntimeAddress(address), MonotonicTime(time_ns))?;
         Ok(found.symbolized.functions[0].name.clone())
     }
 }
@@ -94,7 +95,7 @@ fn reused_addresses_of_a_growing_map_are_resolved_by_time() {
         assert_eq!(fixture.name(0x1000, time_ns), Err(Reason::JitCodeReplaced));
     }
     assert_eq!(fixture.name(0x1000, 20), Ok("new".to_owned()));
-    assert_eq!([10, 11, 19, 20].map(|time_ns| fixture.names.epoch(time_ns)), [0, 1, 1, 2]);
+    assert_eq!([10, 11, 19, 20].map(|time_ns| fixture.names.epoch(MonotonicTime(time_ns))), [0, 1, 1, 2]);
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn names_before_a_map_was_rewritten_stay_valid_for_that_time() {
     fixture.poll(20);
     assert_eq!(fixture.name(0x1000, 5), Ok("gone later".to_owned()));
     assert_eq!(fixture.name(0x2000, 25), Ok("stays".to_owned()));
-    assert_eq!(fixture.names.epoch(u64::MAX), 0);
+    assert_eq!(fixture.names.epoch(MonotonicTime::MAX), 0);
 }
 
 #[test]
@@ -140,15 +141,18 @@ fn a_fork_shares_the_code_from_before_it() {
         let found = fixture.names.lookup_at_fork(RuntimeAddress(address), forked_ns, forked_ns)?;
         Some(found.map(|found| found.symbolized.functions[0].name.clone()))
     };
-    assert_eq!(name(0x1000, 10), Some(Ok("before".to_owned())));
-    assert_eq!(name(0x2000, 10), None, "the code came after the fork");
+    assert_eq!(name(0x1000, MonotonicTime(10)), Some(Ok("before".to_owned())));
+    assert_eq!(name(0x2000, MonotonicTime(10)), None, "the code came after the fork");
     // It was written before or after the fork.
-    assert_eq!(name(0x2000, 15), Some(Ok("after".to_owned())));
-    assert_eq!(name(0x3000, 15), Some(Err(Reason::JitCodeReplaced)));
-    assert_eq!(name(0x3000, 20), Some(Ok("a".to_owned())));
-    let within = fixture.names.lookup_at_fork(RuntimeAddress(0x3000), 10, 20);
+    assert_eq!(name(0x2000, MonotonicTime(15)), Some(Ok("after".to_owned())));
+    assert_eq!(name(0x3000, MonotonicTime(15)), Some(Err(Reason::JitCodeReplaced)));
+    assert_eq!(name(0x3000, MonotonicTime(20)), Some(Ok("a".to_owned())));
+    let within = fixture.names.lookup_at_fork(RuntimeAddress(0x3000), MonotonicTime(10), MonotonicTime(20));
     assert_eq!(within.map(|found| found.map(|_| ())), Some(Err(Reason::JitCodeReplaced)));
-    assert_eq!([0x4000, 0x5000].map(|address| name(address, 10)), [Some(Ok("dumped".to_owned())), None]);
+    assert_eq!(
+        [0x4000, 0x5000].map(|address| name(address, MonotonicTime(10))),
+        [Some(Ok("dumped".to_owned())), None]
+    );
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn reading_stops_at_the_memory_limit_and_gives_the_reason() {
     let mut fixture = Fixture::new("");
     let lines: String = (0..200_000_u32).map(|line| format!("{:x} 1 a\n", 2 * line)).collect();
     fixture.write("tmp/perf-7.map", &lines);
-    while fixture.names.poll(10, LIMIT_BYTES) {}
+    while fixture.names.poll(MonotonicTime(10), LIMIT_BYTES) {}
     let taken_bytes = fixture.names.memory_bytes();
     assert!(taken_bytes < 6 * LIMIT_BYTES, "{taken_bytes}");
     assert_eq!(fixture.name(0, 20), Ok("a".to_owned()));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 
 use super::record::{Record, Unwinding};
 
@@ -47,8 +47,8 @@ struct Function {
 pub struct JitCallFrames {
     /// All functions that have some, in ascending order.
     pub functions: Vec<JitFunctionFrames>,
-    /// The time of the newest code that was known, `CLOCK_MONOTONIC` nanoseconds: later code can have replaced that of the functions.
-    pub as_of_ns: u64,
+    /// The time of the newest code that was known: later code can have replaced that of the functions.
+    pub as_of: MonotonicTime,
 }
 
 /// The call frame information of one function of JIT code.
@@ -88,9 +88,9 @@ impl CallFrames {
     }
 
     /// All functions with call frame information, if they have changed since the last call.
-    pub(super) fn take_changed(&mut self, as_of_ns: u64) -> Option<JitCallFrames> {
+    pub(super) fn take_changed(&mut self, as_of: MonotonicTime) -> Option<JitCallFrames> {
         let functions = || self.functions().collect();
-        let changed = self.has_changed.then(|| JitCallFrames { functions: functions(), as_of_ns });
+        let changed = self.has_changed.then(|| JitCallFrames { functions: functions(), as_of });
         self.has_changed = false;
         changed
     }

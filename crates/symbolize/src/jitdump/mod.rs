@@ -76,8 +76,8 @@ pub(crate) struct JitSymbol<'a> {
     pub(crate) name: Option<&'a str>,
     /// Source file and line.
     pub(crate) location: Option<(&'a str, u32)>,
-    /// The time from which on the code exists (`CLOCK_MONOTONIC`).
-    pub(crate) exists_from_ns: u64,
+    /// The time from which on the code exists.
+    pub(crate) exists_from: MonotonicTime,
 }
 
 impl JitDump {
@@ -98,35 +98,32 @@ impl JitDump {
         self.pending_tables.clear();
     }
 
-    /// The function whose code was at `address` at `time_ns`.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<JitSymbol<'_>> {
-        let entry = self.code.lookup(address, MonotonicTime(time_ns))?;
+    /// The function whose code was at `address` at `time`.
+    pub(crate) fn lookup(&self, address: u64, time: MonotonicTime) -> Option<JitSymbol<'_>> {
+        let entry = self.code.lookup(address, time)?;
         let JitFunction { name, lines } = entry.payload;
         let location = self.location(lines, address - entry.start);
         let name = name.map(|name| self.names.get(name));
-        Some(JitSymbol { name, location, exists_from_ns: entry.exists_from.0 })
+        Some(JitSymbol { name, location, exists_from: entry.exists_from })
     }
 
     /// Whether the code at an address was replaced after the start of an interval, and until its end.
-    pub(crate) fn was_replaced_at(&self, address: u64, during_ns: Range<u64>) -> bool {
-        let exists_from_ns = |time_ns| Some(self.code.lookup(address, time_ns)?.exists_from);
-        let before_and_after =
-            exists_from_ns(MonotonicTime(during_ns.start)).zip(exists_from_ns(MonotonicTime(during_ns.end)));
+    pub(crate) fn was_replaced_at(&self, address: u64, during: Range<MonotonicTime>) -> bool {
+        let exists_from = |time| Some(self.code.lookup(address, time)?.exists_from);
+        let before_and_after = exists_from(during.start).zip(exists_from(during.end));
         // An address that had no code has that which was there first.
-        before_and_after.is_some_and(|(before_ns, after_ns)| {
-            before_ns <= MonotonicTime(during_ns.start)
-                && during_ns.start < after_ns.0
-                && after_ns <= MonotonicTime(during_ns.end)
+        before_and_after.is_some_and(|(before, after)| {
+            before <= during.start && during.start < after && after <= during.end
         })
     }
 
     /// See [`CodeMap::epoch`].
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(MonotonicTime(time_ns))
+    pub(crate) fn epoch(&self, time: MonotonicTime) -> u32 {
+        self.code.epoch(time)
     }
 
     /// Retires code that was replaced before a time, with its line tables.
-    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+    pub(crate) fn retire_replaced(&mut self, before: MonotonicTime) {
         if !self.code.has_mostly_replaced() {
             return;
         }
@@ -140,7 +137,7 @@ impl JitDump {
         for table in self.pending_tables.values_mut() {
             *table = copy_lines(*table);
         }
-        self.code = self.code.retained(MonotonicTime(before_ns), |function| {
+        self.code = self.code.retained(before, |function| {
             let name = match function.name {
                 Some(name) => Some(self.names.push(names.get(name).as_bytes())?),
                 None => None,
@@ -161,7 +158,7 @@ impl JitDump {
 
     /// The call frame information of all functions, if it has changed since the last call.
     pub(crate) fn take_changed_call_frames(&mut self) -> Option<JitCallFrames> {
-        self.call_frames.take_changed(self.code.newest_time().0)
+        self.call_frames.take_changed(self.code.newest_time())
     }
 
     /// The memory of the code and the line tables.
@@ -171,21 +168,21 @@ impl JitDump {
         self.code.memory_bytes() + self.names.memory_bytes() + tables
     }
 
-    fn add(&mut self, FileRecord { time_ns, line_shift_bytes, record }: FileRecord<'_>) {
+    fn add(&mut self, FileRecord { time, line_shift_bytes, record }: FileRecord<'_>) {
         self.call_frames.add(&record);
         match record {
             Record::Load { address, code_address, size, name } => {
                 let lines = self.pending_tables.remove(&code_address).unwrap_or_default();
                 match self.names.push(&shortened(name, MAX_NAME_BYTES)) {
                     Some(name) => {
-                        self.insert(address, size, time_ns, JitFunction { name: Some(name), lines });
+                        self.insert(address, size, time, JitFunction { name: Some(name), lines });
                     }
                     None => self.truncated = true,
                 }
             }
             Record::Move { from, to, size } => {
                 if let Some(function) = self.code.newest_from(from).map(|entry| entry.payload) {
-                    self.insert(to, size, time_ns, function);
+                    self.insert(to, size, time, function);
                 }
             }
             Record::DebugInfo { code_address, lines } => {
@@ -195,10 +192,10 @@ impl JitDump {
         }
     }
 
-    fn insert(&mut self, address: u64, size: u64, time_ns: Option<u64>, function: JitFunction) {
-        let is_ambiguous = time_ns.is_none() && self.has_other_name(address, size, function);
+    fn insert(&mut self, address: u64, size: u64, time: Option<MonotonicTime>, function: JitFunction) {
+        let is_ambiguous = time.is_none() && self.has_other_name(address, size, function);
         let function = if is_ambiguous { JitFunction { name: None, ..function } } else { function };
-        match self.code.insert(address, size, MonotonicTime(time_ns.unwrap_or(0)), function) {
+        match self.code.insert(address, size, time.unwrap_or_default(), function) {
             Ok(()) => {}
             Err(InsertError::Wraps) => self.malformed_records += 1,
             Err(InsertError::Full) => self.truncated = true,
@@ -260,8 +257,8 @@ pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = 
     parts.feed(second);
     assert_eq!(whole.malformed_records(), parts.malformed_records());
     for address in addresses {
-        for time_ns in [0, address, u64::MAX] {
-            assert_eq!(whole.lookup(address, time_ns), parts.lookup(address, time_ns));
+        for time in [0, address, u64::MAX].map(MonotonicTime) {
+            assert_eq!(whole.lookup(address, time), parts.lookup(address, time));
         }
     }
     let functions = || whole.call_frames.functions();

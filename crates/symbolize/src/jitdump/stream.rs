@@ -1,5 +1,7 @@
 //! Splits a jitdump that is read while it grows into records.
 
+use profiler_addresses::MonotonicTime;
+
 use super::record::{FileHeader, HEADER_BYTES, NotJitDump, Record, RecordHeader};
 
 /// The state between two parts of a file.
@@ -28,8 +30,8 @@ enum Position {
 /// A record, and what the file header says about its numbers.
 #[derive(Debug)]
 pub(super) struct FileRecord<'a> {
-    /// `CLOCK_MONOTONIC`; `None` for times of another clock, which are not comparable.
-    pub(super) time_ns: Option<u64>,
+    /// `None` for times of another clock, which are not comparable.
+    pub(super) time: Option<MonotonicTime>,
     /// The number that line table addresses are too high by.
     pub(super) line_shift_bytes: u64,
     pub(super) record: Record<'a>,
@@ -105,8 +107,8 @@ fn decode_record(
         Err(error) => return Some(Err(error)),
     };
     let body = bytes.get(HEADER_BYTES..header.needed_bytes())?;
-    let time_ns = is_monotonic.then_some(header.timestamp_ns);
+    let time = is_monotonic.then_some(MonotonicTime(header.timestamp_ns));
     let record = header.decode_body(body).ok_or(MalformedRecord);
-    each(record.map(|record| FileRecord { time_ns, line_shift_bytes, record }));
+    each(record.map(|record| FileRecord { time, line_shift_bytes, record }));
     Some(Ok(header.total_bytes as usize))
 }

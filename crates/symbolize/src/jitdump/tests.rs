@@ -1,5 +1,9 @@
 //! Tests of the jitdump reader, with files built field by field.
 
+use std::ops::Range;
+
+use profiler_addresses::MonotonicTime;
+
 use super::*;
 
 fn file_header(padding: u32, flags: u64) -> Vec<u8> {
@@ -39,7 +43,7 @@ fn dump(records: &[Vec<u8>]) -> JitDump {
 }
 
 fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
-    dump.lookup(address, time_ns)?.name
+    dump.lookup(address, MonotonicTime(time_ns))?.name
 }
 
 /// `JIT_CODE_UNWINDING_INFO` with an `.eh_frame` section before or behind its `.eh_frame_hdr`.
@@ -95,13 +99,13 @@ fn call_frame_information_moves_with_its_code_and_ends_with_it() {
     ]);
     assert_eq!(found(&dump), [(0x3000, 1, 0x3010)]);
     let changed = dump.take_changed_call_frames().unwrap();
-    assert_eq!((changed.functions.len(), changed.as_of_ns), (1, 2));
+    assert_eq!((changed.functions.len(), changed.as_of), (1, MonotonicTime(2)));
     assert_eq!(dump.take_changed_call_frames(), None);
     dump.feed(&moved(3, 0x7000, 0x300f, 1));
     assert!(found(&dump).is_empty(), "unknown code was moved there");
     assert_eq!(
         dump.take_changed_call_frames(),
-        Some(JitCallFrames { functions: Vec::new(), as_of_ns: 2 }),
+        Some(JitCallFrames { functions: Vec::new(), as_of: MonotonicTime(2) }),
         "code that is not known does not move"
     );
     dump.restart();
@@ -165,7 +169,9 @@ fn long_names_that_differ_at_their_ends_have_different_labels() {
 
 #[test]
 fn code_is_replaced_where_other_code_was_before() {
-    let replaced = |dump: &JitDump, address, during_ns| dump.was_replaced_at(address, during_ns);
+    let replaced = |dump: &JitDump, address, during_ns: Range<u64>| {
+        dump.was_replaced_at(address, MonotonicTime(during_ns.start)..MonotonicTime(during_ns.end))
+    };
     let dump = dump(&[
         load(10, 0x1000, 16, "first"),
         load(20, 0x1008, 8, "second"),
@@ -189,7 +195,7 @@ fn code_is_found_by_address_and_time() {
     assert_eq!(name(&dump, 0x1008, 20), Some("second"));
     assert_eq!(name(&dump, 0x1007, 20), Some("first"));
     assert_eq!(name(&dump, 0x1018, 20), None);
-    assert_eq!([19, 20].map(|time_ns| dump.epoch(time_ns)), [0, 1]);
+    assert_eq!([19, 20].map(|time_ns| dump.epoch(MonotonicTime(time_ns))), [0, 1]);
 }
 
 #[test]
@@ -200,7 +206,7 @@ fn moved_code_keeps_its_name_and_lines() {
         moved(30, 0x1000, 0x2000, 16),
         moved(40, 0x7777, 0x3000, 16),
     ]);
-    let symbol = dump.lookup(0x2004, 30).unwrap();
+    let symbol = dump.lookup(0x2004, MonotonicTime(30)).unwrap();
     assert_eq!((symbol.name, symbol.location), (Some("method"), Some(("a.cs", 5))));
     assert_eq!(name(&dump, 0x3000, 40), None, "unknown code cannot move");
 }
@@ -210,7 +216,8 @@ fn lines_begin_at_their_addresses() {
     let lines: [(u64, u32, &[u8]); 4] =
         [(0x1008, 7, b"b.cs"), (0x1004, 6, b"a.cs"), (0x100c, 8, b"\xff"), (0xfff, 1, b"before.cs")];
     let dump = dump(&[debug_info(0x1000, &lines), load(10, 0x1000, 16, "method")]);
-    let found = [0x1000, 0x1004, 0x1007, 0x1008, 0x100f].map(|at| dump.lookup(at, 10).unwrap().location);
+    let found = [0x1000, 0x1004, 0x1007, 0x1008, 0x100f]
+        .map(|at| dump.lookup(at, MonotonicTime(10)).unwrap().location);
     assert_eq!(found, [None, Some(("a.cs", 6)), Some(("a.cs", 6)), Some(("b.cs", 7)), Some(("a.cs", 8))]);
 }
 
@@ -220,8 +227,8 @@ fn line_addresses_of_v8_are_corrected() {
     dump.feed(&file_header(0xdead_beef, 0));
     dump.feed(&debug_info(0x1000, &[(0x1040, 3, b"x.js"), (0x1044, 4, b"x.js")]));
     dump.feed(&load(1, 0x1000, 16, "JS:*f x.js:1:1"));
-    assert_eq!(dump.lookup(0x1003, 1).unwrap().location, Some(("x.js", 3)));
-    assert_eq!(dump.lookup(0x1004, 1).unwrap().location, Some(("x.js", 4)));
+    assert_eq!(dump.lookup(0x1003, MonotonicTime(1)).unwrap().location, Some(("x.js", 3)));
+    assert_eq!(dump.lookup(0x1004, MonotonicTime(1)).unwrap().location, Some(("x.js", 4)));
 }
 
 #[test]
@@ -235,7 +242,10 @@ fn times_of_another_clock_are_not_used() {
     dump.feed(&load(8, 0x2000, 16, "written twice"));
     assert_eq!([0x1000, 0x1007].map(|address| name(&dump, address, 5)), [Some("first"); 2]);
     // Which of both was there at a time is unknown.
-    assert_eq!([0x1008, 0x1017].map(|address| dump.lookup(address, 5).unwrap().name), [None; 2]);
+    assert_eq!(
+        [0x1008, 0x1017].map(|address| dump.lookup(address, MonotonicTime(5)).unwrap().name),
+        [None; 2]
+    );
     assert_eq!(name(&dump, 0x2000, 5), Some("written twice"));
 }
 
@@ -347,12 +357,16 @@ fn feeding_at_any_split_gives_the_same_names() {
         parts.feed(&file[..split]);
         parts.feed(&file[split..]);
         for address in 0x1000..0x1110 {
-            assert_eq!(parts.lookup(address, 30), whole.lookup(address, 30), "{split}");
+            assert_eq!(
+                parts.lookup(address, MonotonicTime(30)),
+                whole.lookup(address, MonotonicTime(30)),
+                "{split}"
+            );
         }
     }
     let mut bytewise = JitDump::default();
     file.iter().for_each(|&byte| bytewise.feed(&[byte]));
-    assert_eq!(bytewise.lookup(0x1101, 30), whole.lookup(0x1101, 30));
+    assert_eq!(bytewise.lookup(0x1101, MonotonicTime(30)), whole.lookup(0x1101, MonotonicTime(30)));
     assert_eq!(name(&whole, 0x1101, 30), Some("second"));
 }
 
@@ -371,7 +385,7 @@ fn damaged_files_never_panic() {
         dump.feed(&damaged[..split]);
         dump.feed(&damaged[split..]);
         for address in [0, 0x1000, 0x1010, 0x1100, u64::MAX] {
-            dump.lookup(address, random.u64(0..40));
+            dump.lookup(address, MonotonicTime(random.u64(0..40)));
         }
     }
 }

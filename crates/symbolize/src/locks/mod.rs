@@ -7,6 +7,7 @@ mod mutexes;
 
 use std::sync::Arc;
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{Process, ProcessKey, Tid, monotonic_time};
 use profiler_profile::GcMode;
 
@@ -18,8 +19,8 @@ use profiler_dotnet_diagnostics::{EventThread, ThreadReader};
 pub struct ProcessLocks {
     /// The process, which is in the process table.
     pub process: ProcessKey,
-    /// `CLOCK_MONOTONIC`.
-    pub time_ns: u64,
+    /// When they were read.
+    pub time: MonotonicTime,
     /// The locks that threads waited for and whose owners are known.
     pub locks: Vec<ObservedLock>,
     /// The owners of those of a .NET runtime, 16 at most.
@@ -100,17 +101,17 @@ fn shortened(mut name: String) -> String {
 /// What the readings of one process keep.
 #[derive(Debug, Default)]
 pub(crate) struct LockReadings {
-    /// The time of the last one, `CLOCK_MONOTONIC`.
-    pub(crate) last_ns: u64,
+    /// The time of the last one.
+    pub(crate) last_reading: MonotonicTime,
     threads: Option<ThreadReader>,
 }
 
 impl LockReadings {
     /// The locks of a reading that ends now.
     pub(crate) fn end(&mut self, process: &Process, awaited: AwaitedLocks) -> ProcessLocks {
-        self.last_ns = monotonic_time().0;
+        self.last_reading = monotonic_time();
         let (locks, managed_threads) = self.with_owners(process, awaited);
-        ProcessLocks { process: process.key, time_ns: self.last_ns, locks, managed_threads }
+        ProcessLocks { process: process.key, time: self.last_reading, locks, managed_threads }
     }
 
     /// The locks whose owners exist, and these. The ids of a hostile process are any.

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_blocking::Object;
 use profiler_processes::monotonic_time;
 use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
@@ -82,22 +83,22 @@ pub(crate) struct MutexReadings(HashMap<ProcessKey, ProcessReadings>);
 #[derive(Debug, Default)]
 struct ProcessReadings {
     readings: LockReadings,
-    /// The time of the next one, `CLOCK_MONOTONIC`.
-    next_ns: u64,
+    /// The time of the next one.
+    next_reading: MonotonicTime,
 }
 
 impl MutexReadings {
     /// Reads the mutexes that threads wait for in the processes that run. A process with more than 1,024 threads is not read.
     /// Readings of one process are at least a second apart where the calls are.
     pub(crate) fn read(&mut self, proc: &ProcFs, processes: &ProcessTable) -> Vec<ProcessLocks> {
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         let deadline = Instant::now() + MAX_READ_TIME;
         let is_due = |process: &&Process| {
             let last = self.0.get(&process.key);
-            is_user_process(process) && last.is_none_or(|last| last.next_ns <= now_ns)
+            is_user_process(process) && last.is_none_or(|last| last.next_reading <= now)
         };
         let mut due: Vec<_> = processes.living().filter(is_due).collect();
-        due.sort_by_key(|process| self.0.get(&process.key).map(|last| last.readings.last_ns));
+        due.sort_by_key(|process| self.0.get(&process.key).map(|last| last.readings.last_reading));
         let (mut read, mut left_us) = (Vec::new(), MAX_READ_US);
         for process in due {
             // A thread waits for the mutex of another one.
@@ -111,7 +112,7 @@ impl MutexReadings {
             let readings = self.0.entry(process.key).or_default();
             match threads {
                 Some(threads) => read.extend(readings.read(proc, process, threads)),
-                None => readings.postpone(now_ns, 0),
+                None => readings.postpone(now, 0),
             }
         }
         read
@@ -133,16 +134,16 @@ impl ProcessReadings {
         let awaited = AwaitedLocks { locks: awaited, owners: Vec::new() };
         let locks = self.readings.end(process, awaited);
         if has_none {
-            self.postpone(locks.time_ns, threads);
+            self.postpone(locks.time, threads);
         }
         (!locks.locks.is_empty()).then_some(locks)
     }
 
     /// Leaves a process with so many threads out of readings for a while after a time.
-    fn postpone(&mut self, time_ns: u64, threads: usize) {
+    fn postpone(&mut self, time: MonotonicTime, threads: usize) {
         let pause = PAUSE_WITHOUT_MUTEX.max(PAUSE_WITHOUT_MUTEX_A_THREAD * threads.min(MAX_THREADS) as u32);
-        self.readings.last_ns = time_ns;
-        self.next_ns = time_ns.saturating_add(pause.as_nanos() as u64);
+        self.readings.last_reading = time;
+        self.next_reading = time.saturating_add(pause);
     }
 }
 

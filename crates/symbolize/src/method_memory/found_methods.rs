@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::Reason;
 
 /// Methods of one process.
@@ -13,9 +14,8 @@ pub(super) struct FoundMethods {
     by_start: BTreeMap<u64, Vec<FoundMethod>>,
     methods: usize,
     name_bytes: usize,
-    /// The times at which the name at some address changes, in order: those of code that can be freed (`CLOCK_MONOTONIC`
-    /// nanoseconds).
-    changes_ns: Vec<u64>,
+    /// The times at which the name at some address changes, in order: those of code that can be freed.
+    change_times: Vec<MonotonicTime>,
     /// The number of these times that were retired.
     retired_changes: usize,
     /// Whether the current read found or missed code that can be freed.
@@ -46,9 +46,9 @@ pub(crate) struct FoundMethod {
     pub(crate) is_precompiled: bool,
     can_be_freed: bool,
     /// The time after the first read that found it.
-    first_ns: u64,
+    found_from: MonotonicTime,
     /// The time before the last read that found it.
-    last_ns: u64,
+    found_until: MonotonicTime,
     /// Whether the last read found it.
     is_current: bool,
     /// Whether it has been sampled: the others are those that exist when the first read lists what can be freed.
@@ -56,14 +56,14 @@ pub(crate) struct FoundMethod {
 }
 
 impl FoundMethod {
-    fn was_there_at(&self, time_ns: u64) -> bool {
-        !self.can_be_freed || (self.first_ns..self.last_ns).contains(&time_ns)
+    fn was_there_at(&self, time: MonotonicTime) -> bool {
+        !self.can_be_freed || (self.found_from..self.found_until).contains(&time)
     }
 }
 
 impl FoundMethods {
     /// Adds what a read between two times found at `address`, which can be the start of a method that was freed.
-    pub(super) fn add(&mut self, address: u64, method: ReadMethod, read_ns: &Range<u64>) {
+    pub(super) fn add(&mut self, address: u64, method: ReadMethod, read_during: &Range<MonotonicTime>) {
         let ReadMethod { start, end, name, is_precompiled, can_be_freed } = method;
         self.found_freeable |= can_be_freed;
         if start != address {
@@ -73,7 +73,7 @@ impl FoundMethods {
         if let Some(known) = at_start.last_mut().filter(|known| known.is_current)
             && (known.end, &known.name, known.can_be_freed) == (end, &name, can_be_freed)
         {
-            known.last_ns = read_ns.start;
+            known.found_until = read_during.start;
             known.is_sampled |= start != address;
             return;
         }
@@ -87,14 +87,14 @@ impl FoundMethods {
         }
         self.methods += 1;
         self.name_bytes += name.len();
-        let (first_ns, last_ns) = (read_ns.end, read_ns.end);
+        let (found_from, found_until) = (read_during.end, read_during.end);
         at_start.push(FoundMethod {
             end,
             name,
             is_precompiled,
             can_be_freed,
-            first_ns,
-            last_ns,
+            found_from,
+            found_until,
             is_current: true,
             is_sampled: start != address,
         });
@@ -120,23 +120,24 @@ impl FoundMethods {
     /// Ends a read.
     pub(super) fn end_read(&mut self) {
         if std::mem::take(&mut self.found_freeable) {
-            self.changes_ns = self.find_changes();
+            self.change_times = self.find_changes();
         }
     }
 
-    fn find_changes(&self) -> Vec<u64> {
+    fn find_changes(&self) -> Vec<MonotonicTime> {
         let freeable = self.by_start.values().flatten().filter(|method| method.can_be_freed);
-        let mut changes: Vec<_> = freeable.flat_map(|method| [method.first_ns, method.last_ns]).collect();
+        let mut changes: Vec<_> =
+            freeable.flat_map(|method| [method.found_from, method.found_until]).collect();
         changes.sort_unstable();
         changes.dedup();
         changes
     }
 
     /// The starts of sampled code that can be freed and that no read has found since a time.
-    pub(super) fn found_before(&self, time_ns: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn found_before(&self, time: MonotonicTime) -> impl Iterator<Item = u64> {
         self.by_start.iter().filter_map(move |(start, at_start)| {
             let latest = at_start.last()?;
-            let is_due = latest.is_current && latest.can_be_freed && latest.last_ns < time_ns;
+            let is_due = latest.is_current && latest.can_be_freed && latest.found_until < time;
             (is_due && latest.is_sampled).then_some(*start)
         })
     }
@@ -148,46 +149,48 @@ impl FoundMethods {
         Some((*start, method.can_be_freed))
     }
 
-    /// The method whose code was at `address` at `time_ns`. An error where it is not certain that the found method was there,
+    /// The method whose code was at `address` at `time`. An error where it is not certain that the found method was there,
     /// `None` where none was found.
-    pub(super) fn lookup(&self, address: u64, time_ns: u64) -> Option<Result<&FoundMethod, Reason>> {
+    pub(super) fn lookup(&self, address: u64, time: MonotonicTime) -> Option<Result<&FoundMethod, Reason>> {
         let (_, at_start) = self.by_start.range(..=address).next_back()?;
         let mut methods = at_start.iter().filter(|method| address < method.end).peekable();
         methods.peek()?;
-        let method = methods.find(|method| method.was_there_at(time_ns));
+        let method = methods.find(|method| method.was_there_at(time));
         Some(method.ok_or(Reason::JitCodeUnloaded))
     }
 
     /// Identifies the period between two changes of names.
-    pub(super) fn epoch(&self, time_ns: u64) -> u32 {
-        u32::try_from(self.retired_changes + self.changes_until(time_ns)).unwrap_or(u32::MAX)
+    pub(super) fn epoch(&self, time: MonotonicTime) -> u32 {
+        u32::try_from(self.retired_changes + self.changes_until(time)).unwrap_or(u32::MAX)
     }
 
-    fn changes_until(&self, time_ns: u64) -> usize {
-        self.changes_ns.partition_point(|change_ns| *change_ns <= time_ns)
+    fn changes_until(&self, time: MonotonicTime) -> usize {
+        self.change_times.partition_point(|change| *change <= time)
     }
 
     /// Retires code that was freed before a time.
-    pub(super) fn retire_freed(&mut self, before_ns: u64) {
+    pub(super) fn retire_freed(&mut self, before: MonotonicTime) {
         let (mut methods, mut name_bytes) = (0, 0);
         self.by_start.retain(|_, at_start| {
-            at_start.retain(|method| method.is_current || method.last_ns >= before_ns);
+            at_start.retain(|method| method.is_current || method.found_until >= before);
             methods += at_start.len();
             name_bytes += at_start.iter().map(|method| method.name.len()).sum::<usize>();
             !at_start.is_empty()
         });
         (self.methods, self.name_bytes) = (methods, name_bytes);
         self.is_truncated = false;
-        let known = self.changes_until(before_ns);
-        self.changes_ns = self.find_changes();
+        let known = self.changes_until(before);
+        self.change_times = self.find_changes();
         // The later periods keep their numbers.
-        self.retired_changes += known.saturating_sub(self.changes_until(before_ns));
+        self.retired_changes += known.saturating_sub(self.changes_until(before));
     }
 
     /// An estimate, with a third of each node of the tree empty.
     pub(super) fn memory_bytes(&self) -> usize {
         let per_method = size_of::<FoundMethod>() + size_of::<(u64, Vec<FoundMethod>)>() * 3 / 2;
-        self.methods * per_method + self.name_bytes + self.changes_ns.capacity() * size_of::<u64>()
+        self.methods * per_method
+            + self.name_bytes
+            + self.change_times.capacity() * size_of::<MonotonicTime>()
     }
 }
 
@@ -200,13 +203,14 @@ mod tests {
     }
 
     fn name_at(methods: &FoundMethods, address: u64, time_ns: u64) -> Option<Result<&str, Reason>> {
-        methods.lookup(address, time_ns).map(|found| found.map(|method| &*method.name))
+        methods.lookup(address, MonotonicTime(time_ns)).map(|found| found.map(|method| &*method.name))
     }
 
     /// Reads one address.
     fn read(methods: &mut FoundMethods, address: u64, found: Option<&ReadMethod>, read_ns: Range<u64>) {
+        let read_during = MonotonicTime(read_ns.start)..MonotonicTime(read_ns.end);
         match found {
-            Some(method) => methods.add(address, method.clone(), &read_ns),
+            Some(method) => methods.add(address, method.clone(), &read_during),
             None => methods.close(address),
         }
         methods.end_read();
@@ -219,7 +223,7 @@ mod tests {
         assert_eq!(name_at(&methods, 0x10ff, 1), Some(Ok("A.B()")));
         assert_eq!((name_at(&methods, 0x1100, 1), name_at(&methods, 0xfff, 1)), (None, None));
         assert_eq!(methods.current(0x1050), Some((0x1000, false)));
-        assert_eq!((methods.epoch(0), methods.epoch(u64::MAX)), (0, 0));
+        assert_eq!((methods.epoch(MonotonicTime(0)), methods.epoch(MonotonicTime::MAX)), (0, 0));
     }
 
     #[test]
@@ -259,12 +263,12 @@ mod tests {
         let mut by_epoch = BTreeMap::new();
         for time_ns in 0..600 {
             let name = name_at(&methods, 0x1000, time_ns);
-            let known = by_epoch.entry(methods.epoch(time_ns)).or_insert(name);
+            let known = by_epoch.entry(methods.epoch(MonotonicTime(time_ns))).or_insert(name);
             assert_eq!(*known, name, "{time_ns}");
         }
-        let epoch = methods.epoch(350);
-        methods.retire_freed(250);
-        assert_eq!(methods.epoch(350), epoch);
+        let epoch = methods.epoch(MonotonicTime(350));
+        methods.retire_freed(MonotonicTime(250));
+        assert_eq!(methods.epoch(MonotonicTime(350)), epoch);
         assert_eq!(name_at(&methods, 0x1000, 250), Some(Err(Reason::JitCodeUnloaded)));
     }
 
@@ -277,8 +281,8 @@ mod tests {
             read(&mut methods, start, Some(&method(start, &name, true)), 10 * index..10 * index + 1);
         }
         assert_eq!(methods.methods, 100);
-        methods.retire_freed(u64::MAX);
+        methods.retire_freed(MonotonicTime::MAX);
         assert_eq!((methods.methods, methods.name_bytes), (10, 90));
-        assert_eq!(methods.changes_ns.len(), 10);
+        assert_eq!(methods.change_times.len(), 10);
     }
 }

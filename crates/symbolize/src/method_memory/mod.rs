@@ -27,6 +27,7 @@ use std::{
     time::Duration,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
 use profiler_profile::{EventSessionCause, Reason};
@@ -60,7 +61,7 @@ const MAX_READ_TIME: Duration = Duration::from_millis(50);
 const MAX_LISTED: usize = 1 << 10;
 
 /// Code that can be freed is looked up again after this time.
-const MAX_UNVERIFIED_NS: u64 = 1_000_000_000;
+const MAX_UNVERIFIED: Duration = Duration::from_secs(1);
 
 /// The methods of one process that were found in its memory.
 #[derive(Debug, Default)]
@@ -155,9 +156,9 @@ impl MethodMemory {
     }
 
     /// Has the next poll look up again what can be freed and was not looked up since a time.
-    fn note_found_before(&mut self, time_ns: u64) {
+    fn note_found_before(&mut self, time: MonotonicTime) {
         let left = MAX_NOTED.saturating_sub(self.noted.len());
-        self.noted.extend(self.methods.found_before(time_ns).take(left));
+        self.noted.extend(self.methods.found_before(time).take(left));
     }
 
     /// Whether the next poll looks up an address.
@@ -190,7 +191,7 @@ impl MethodMemory {
 
     fn add_reading(&mut self, reading: Reading) {
         match reading.found {
-            Ok(found) => self.add_all(found, &reading.read_ns),
+            Ok(found) => self.add_all(found, &reading.read_during),
             Err(ReadFailure::ProcessEnded) => {
                 self.has_ended = true;
                 self.noted.extend(reading.addresses);
@@ -201,7 +202,7 @@ impl MethodMemory {
     }
 
     /// Adds what a read between two times found.
-    fn add_all(&mut self, found: Found, read_ns: &Range<u64>) {
+    fn add_all(&mut self, found: Found, read_during: &Range<MonotonicTime>) {
         match found.freeable {
             Some(Some(listed)) if listed.len() <= MAX_LISTED => {
                 self.noted.extend(&listed);
@@ -212,7 +213,7 @@ impl MethodMemory {
         }
         self.frames.extend(found.frames);
         for (address, code) in found.code {
-            self.add(address, code, read_ns);
+            self.add(address, code, read_during);
         }
         self.methods.end_read();
         if self.methods.has_freed {
@@ -222,14 +223,14 @@ impl MethodMemory {
     }
 
     /// Adds what a read between two times found at an address.
-    fn add(&mut self, address: u64, code: Result<ReadMethod, Unnamed>, read_ns: &Range<u64>) {
+    fn add(&mut self, address: u64, code: Result<ReadMethod, Unnamed>, read_during: &Range<MonotonicTime>) {
         let unnamed = match code {
             Ok(method) => {
                 self.unnamed.remove(&address);
                 if method.can_be_freed && !self.listed.contains(&method.start) {
                     self.set_lack(EventSessionCause::DynamicMethods);
                 }
-                return self.methods.add(address, method, read_ns);
+                return self.methods.add(address, method, read_during);
             }
             Err(unnamed) => unnamed,
         };
@@ -262,9 +263,9 @@ impl MethodMemory {
         self.reader.is_usable().then(|| self.reader.find_locks(proc, process))
     }
 
-    /// The method whose code was at `address` at `time_ns`, or why it is not known. `None` where no method was found.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<Result<&FoundMethod, Reason>> {
-        let found = self.methods.lookup(address, time_ns);
+    /// The method whose code was at `address` at `time`, or why it is not known. `None` where no method was found.
+    pub(crate) fn lookup(&self, address: u64, time: MonotonicTime) -> Option<Result<&FoundMethod, Reason>> {
+        let found = self.methods.lookup(address, time);
         found.or_else(|| match self.unnamed.get(&address) {
             Some(Unnamed::Freed) => Some(Err(Reason::JitCodeUnloaded)),
             Some(Unnamed::NotListed) if self.may_free_code() => Some(Err(Reason::JitCodeUnloaded)),
@@ -275,9 +276,9 @@ impl MethodMemory {
     }
 
     /// Whether two addresses are in two codes of one method that stay.
-    pub(crate) fn has_two_codes(&self, one: u64, other: u64, time_ns: u64) -> bool {
+    pub(crate) fn has_two_codes(&self, one: u64, other: u64, time: MonotonicTime) -> bool {
         let current = |address| self.methods.current(address).filter(|(_, can_be_freed)| !can_be_freed);
-        let name = |address| Some(&self.methods.lookup(address, time_ns)?.ok()?.name);
+        let name = |address| Some(&self.methods.lookup(address, time)?.ok()?.name);
         match (current(one), current(other)) {
             (Some((one_start, _)), Some((other_start, _))) => {
                 one_start != other_start && name(one) == name(other)
@@ -297,13 +298,13 @@ impl MethodMemory {
     }
 
     /// Identifies a period in which each address has one name, as [`JitNames::epoch`](crate::jit::JitNames::epoch).
-    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.methods.epoch(time_ns)
+    pub(crate) fn epoch(&self, time: MonotonicTime) -> u32 {
+        self.methods.epoch(time)
     }
 
-    /// Retires code that was freed before a time, `CLOCK_MONOTONIC`.
-    pub(crate) fn retire_freed(&mut self, before_ns: u64) {
-        self.methods.retire_freed(before_ns);
+    /// Retires code that was freed before a time.
+    pub(crate) fn retire_freed(&mut self, before: MonotonicTime) {
+        self.methods.retire_freed(before);
         self.unnamed.retain(|_, unnamed| *unnamed == Unnamed::Stub);
     }
 
@@ -344,7 +345,7 @@ pub fn examine_memory(recording: &[u8]) {
 mod tests {
     use super::*;
 
-    const READ_NS: Range<u64> = 100..110;
+    const READ_DURING: Range<MonotonicTime> = MonotonicTime(100)..MonotonicTime(110);
 
     fn method(start: u64, can_be_freed: bool) -> ReadMethod {
         ReadMethod { start, end: start + 0x100, name: "A.B()".into(), is_precompiled: false, can_be_freed }
@@ -354,9 +355,10 @@ mod tests {
     fn lack_after(reads: impl IntoIterator<Item = Result<ReadMethod, Unnamed>>) -> Option<EventSessionCause> {
         let mut memory = MethodMemory::default();
         for (read, code) in (0..).zip(reads) {
-            let read_ns = 100 * read + 100..100 * read + 110;
+            let began_ns = 100 * read + 100;
+            let read_during = MonotonicTime(began_ns)..MonotonicTime(began_ns + 10);
             let freeable = (read == 0).then(|| Some(vec![0x1000]));
-            memory.add_all(Found { code: vec![(0x1000, code)], freeable, ..Found::default() }, &read_ns);
+            memory.add_all(Found { code: vec![(0x1000, code)], freeable, ..Found::default() }, &read_during);
         }
         memory.lack()
     }
@@ -366,7 +368,7 @@ mod tests {
         let lack = |listed: Option<Vec<u64>>| {
             let mut memory = MethodMemory::default();
             let code = vec![(0x1010, Ok(method(0x1000, true)))];
-            memory.add_all(Found { code, freeable: Some(listed), ..Found::default() }, &READ_NS);
+            memory.add_all(Found { code, freeable: Some(listed), ..Found::default() }, &READ_DURING);
             memory.lack()
         };
         assert_eq!(lack(Some(vec![0x1000, 0x2000])), None);
@@ -382,14 +384,17 @@ mod tests {
         let start = || Ok(method(0x1000, true));
         let found =
             Found { code: vec![(0x1000, start())], freeable: Some(Some(vec![0x1000])), ..Found::default() };
-        memory.add_all(found, &READ_NS);
+        memory.add_all(found, &READ_DURING);
         memory.noted.clear();
-        memory.note_found_before(u64::MAX);
+        memory.note_found_before(MonotonicTime::MAX);
         assert!(!memory.has_noted(), "it has not been sampled");
         memory.note(0x1010);
         assert_eq!(memory.noted, [0x1000].into());
-        memory.add_all(Found { code: vec![(0x1000, start())], ..Found::default() }, &(900..910));
-        let found = memory.lookup(0x1010, 500).and_then(Result::ok);
+        memory.add_all(
+            Found { code: vec![(0x1000, start())], ..Found::default() },
+            &(MonotonicTime(900)..MonotonicTime(910)),
+        );
+        let found = memory.lookup(0x1010, MonotonicTime(500)).and_then(Result::ok);
         assert_eq!(found.map(|method| &*method.name), Some("A.B()"));
     }
 
@@ -415,12 +420,12 @@ mod tests {
     fn code_that_is_not_listed_may_have_been_freed_where_the_runtime_frees_code() {
         let mut memory = MethodMemory::default();
         for (address, unnamed) in [(0x1000, Unnamed::Stub), (0x2000, Unnamed::NotListed)] {
-            memory.add(address, Err(unnamed), &READ_NS);
+            memory.add(address, Err(unnamed), &READ_DURING);
         }
-        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, 7)), [None, None]);
-        memory.add(0x3000, Err(Unnamed::Freed), &READ_NS);
+        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, MonotonicTime(7))), [None, None]);
+        memory.add(0x3000, Err(Unnamed::Freed), &READ_DURING);
         let freed = Some(Err(Reason::JitCodeUnloaded));
-        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, 7)), [None, freed]);
+        assert_eq!([0x1000, 0x2000].map(|address| memory.lookup(address, MonotonicTime(7))), [None, freed]);
         assert!(memory.is_stub(0x2000), "it may be one");
     }
 
@@ -428,7 +433,7 @@ mod tests {
     fn code_that_is_not_listed_is_checked_once() {
         let mut memory = MethodMemory::default();
         for _ in 0..3 {
-            memory.add(0x1000, Err(Unnamed::NotListed), &READ_NS);
+            memory.add(0x1000, Err(Unnamed::NotListed), &READ_DURING);
         }
         assert_eq!(memory.unlisted, [0x1000]);
     }
@@ -436,11 +441,11 @@ mod tests {
     #[test]
     fn code_that_can_be_freed_is_looked_up_again() {
         let mut memory = MethodMemory::default();
-        memory.add(0x1010, Ok(method(0x1000, true)), &READ_NS);
-        memory.add(0x2010, Ok(method(0x2000, false)), &READ_NS);
-        memory.note_found_before(READ_NS.end);
+        memory.add(0x1010, Ok(method(0x1000, true)), &READ_DURING);
+        memory.add(0x2010, Ok(method(0x2000, false)), &READ_DURING);
+        memory.note_found_before(READ_DURING.end);
         assert!(!memory.has_noted());
-        memory.note_found_before(READ_NS.end + 1);
+        memory.note_found_before(READ_DURING.end.saturating_add(Duration::from_nanos(1)));
         assert_eq!(memory.noted, [0x1000].into());
     }
 
@@ -451,7 +456,7 @@ mod tests {
         const RECORDING: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/runtime_memory/methods10");
         const IN_RUN: u64 = 0x7f00_1000_014d;
         let memory = MethodMemory::default().replay(RECORDING, &Arc::default());
-        let found = memory.lookup(IN_RUN, 150).and_then(Result::ok);
+        let found = memory.lookup(IN_RUN, MonotonicTime(150)).and_then(Result::ok);
         let name = found.map(|method| &*method.name).unwrap_or_default();
         assert!(name.contains("N.Outer.Run("), "{name}");
     }
@@ -460,10 +465,10 @@ mod tests {
     fn an_address_of_a_process_that_has_ended_has_the_reason() {
         let mut memory = MethodMemory::default();
         memory.note(0x1000);
-        assert_eq!((memory.has_noted(), memory.lookup(0x1000, 7)), (true, None));
+        assert_eq!((memory.has_noted(), memory.lookup(0x1000, MonotonicTime(7))), (true, None));
         memory.has_ended = true;
-        assert_eq!(memory.lookup(0x1000, 7), Some(Err(Reason::ProcessGone)));
-        assert_eq!((memory.has_noted(), memory.lookup(0x2000, 7)), (false, None));
+        assert_eq!(memory.lookup(0x1000, MonotonicTime(7)), Some(Err(Reason::ProcessGone)));
+        assert_eq!((memory.has_noted(), memory.lookup(0x2000, MonotonicTime(7))), (false, None));
     }
 
     #[test]
@@ -471,11 +476,11 @@ mod tests {
         let mut memory = MethodMemory::default();
         let other = ReadMethod { name: "C.D()".into(), ..method(0x3000, false) };
         for method in [method(0x1000, false), method(0x2000, false), other, method(0x4000, true)] {
-            memory.add(method.start, Ok(method), &READ_NS);
+            memory.add(method.start, Ok(method), &READ_DURING);
         }
-        assert!(memory.has_two_codes(0x1010, 0x2010, 7));
+        assert!(memory.has_two_codes(0x1010, 0x2010, MonotonicTime(7)));
         for other in [0x1020, 0x3010, 0x4010, 0x5000] {
-            assert!(!memory.has_two_codes(0x1010, other, 7), "{other:#x}");
+            assert!(!memory.has_two_codes(0x1010, other, MonotonicTime(7)), "{other:#x}");
         }
     }
 }

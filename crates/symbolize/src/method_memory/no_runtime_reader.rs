@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
 use profiler_processes::{ProcFs, Process};
 
@@ -39,7 +40,11 @@ impl RuntimeReader {
         _: Duration,
         _: bool,
     ) -> Reading {
-        Reading { addresses, found: Err(ReadFailure::NotDescribed), read_ns: 0..0 }
+        Reading {
+            addresses,
+            found: Err(ReadFailure::NotDescribed),
+            read_during: MonotonicTime::ZERO..MonotonicTime::ZERO,
+        }
     }
 
     pub(super) fn find_locks(&mut self, _: &ProcFs, _: &Process) -> AwaitedLocks {

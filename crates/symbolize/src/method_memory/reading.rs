@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use profiler_addresses::MonotonicTime;
+
 use super::{found_methods::ReadMethod, function_frames::ManagedFunctionFrames};
 
 /// A reading of the memory of a process.
@@ -10,8 +12,8 @@ pub(super) struct Reading {
     /// The addresses that were to be looked up.
     pub(super) addresses: Vec<u64>,
     pub(super) found: Result<Found, ReadFailure>,
-    /// The times before and after it, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) read_ns: Range<u64>,
+    /// The times before and after it.
+    pub(super) read_during: Range<MonotonicTime>,
 }
 
 /// The result of lookups.

@@ -187,11 +187,11 @@ impl RuntimeReader {
         max_time: Duration,
         reads_frames: bool,
     ) -> Reading {
-        let (deadline, began_ns) = (Instant::now() + max_time, monotonic_time().0);
+        let (deadline, began) = (Instant::now() + max_time, monotonic_time());
         let looked_up = addresses.clone();
         let found =
             self.read(proc, process, move |opened| opened.find_all(looked_up, deadline, reads_frames));
-        let reading = Reading { addresses, found, read_ns: began_ns..monotonic_time().0 };
+        let reading = Reading { addresses, found, read_during: began..monotonic_time() };
         if let Some(recorder) = &self.recorder {
             lock(recorder).end_reading(&reading);
         }
@@ -289,7 +289,7 @@ pub(super) fn replay(recording: &[u8], budget: &Arc<WorkBudget>, mut add: impl F
                 opened.find_all(addresses, deadline, false)
             };
             let found = recorded.failure.map_or_else(|| find_all(recorded.addresses.clone()), Err);
-            add(Reading { addresses: recorded.addresses, found, read_ns: recorded.read_ns });
+            add(Reading { addresses: recorded.addresses, found, read_during: recorded.read_during });
         }
         Ok(())
     };

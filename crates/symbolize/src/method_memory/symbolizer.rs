@@ -7,7 +7,7 @@ use profiler_processes::monotonic_time;
 use profiler_processes::{ProcFs, Process, ProcessTable};
 use profiler_profile::EventSessionCause;
 
-use super::{MAX_UNVERIFIED_NS, MethodMemory};
+use super::{MAX_UNVERIFIED, MethodMemory};
 use crate::{
     Symbolizer,
     jit::{JitNames, tenant_limits},
@@ -35,8 +35,8 @@ impl Symbolizer {
         max_bytes: usize,
         deadline: Instant,
     ) {
-        let verified_ns = monotonic_time().0.saturating_sub(MAX_UNVERIFIED_NS);
-        self.read_noted(processes, max_bytes, deadline, verified_ns);
+        let verified_before = monotonic_time().saturating_sub(MAX_UNVERIFIED);
+        self.read_noted(processes, max_bytes, deadline, verified_before);
     }
 
     /// Looks up all noted addresses, and again what can be freed, before a profile is taken.
@@ -46,9 +46,9 @@ impl Symbolizer {
         max_bytes: usize,
         deadline: Instant,
     ) {
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         loop {
-            self.read_noted(processes, max_bytes, deadline, now_ns);
+            self.read_noted(processes, max_bytes, deadline, now);
             let has_noted = |names: &JitNames| {
                 names.reads_method_memory()
                     && names.method_memory.as_ref().is_some_and(MethodMemory::has_noted)
@@ -65,7 +65,7 @@ impl Symbolizer {
         processes: &ProcessTable,
         max_bytes: usize,
         deadline: Instant,
-        verified_ns: u64,
+        verified_before: MonotonicTime,
     ) {
         // The methods of a capture are those that its session found.
         if !self.proc.is_live() {
@@ -79,7 +79,7 @@ impl Symbolizer {
                 memory.discard_noted();
                 continue;
             }
-            memory.note_found_before(verified_ns);
+            memory.note_found_before(verified_before);
             let Some(process) = processes.get(*key).filter(|_| memory.has_noted()) else { continue };
             memory.find_runtime(&mut self.modules, process);
             if memory.reader.is_usable() {
@@ -103,10 +103,10 @@ impl Symbolizer {
             })
             .filter(|(_, addresses)| !addresses.is_empty())
             .collect();
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         for (key, addresses) in unlisted {
             let Some(process) = processes.get(key) else { continue };
-            let is_unknown = |address: u64| !self.is_known_stub(process, RuntimeAddress(address), now_ns);
+            let is_unknown = |address: u64| !self.is_known_stub(process, RuntimeAddress(address), now);
             if addresses.into_iter().any(is_unknown)
                 && let Some(memory) = self.jit.get_mut(&key).and_then(|names| names.method_memory.as_mut())
             {
@@ -119,9 +119,7 @@ impl Symbolizer {
 impl MethodMemory {
     /// Finds the runtime in the files of its process, once, and again when the mappings changed.
     pub(super) fn find_runtime(&mut self, modules: &mut Modules, process: &Process) {
-        if !self.reader.is_unknown()
-            || !self.attempts.begin(process.mapping_generation(MonotonicTime(u64::MAX)))
-        {
+        if !self.reader.is_unknown() || !self.attempts.begin(process.mapping_generation(MonotonicTime::MAX)) {
             return;
         }
         self.reader.find(modules, process);

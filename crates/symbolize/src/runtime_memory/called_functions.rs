@@ -1,6 +1,6 @@
 //! Follows the call instructions of managed code in the memory of the process to functions of its .NET runtime.
 
-use profiler_addresses::{MonotonicTime, RuntimeAddress};
+use profiler_addresses::RuntimeAddress;
 use profiler_dotnet_symbols::calls::{Destination, call_destination, jump_destination};
 
 use super::{Location, RuntimeMemory, Search};
@@ -49,7 +49,7 @@ impl RuntimeMemory {
 
     /// Where the stub at an address jumps to.
     fn follow_jump(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<Destination> {
-        let mapping = search.process.find_mapping(stub, MonotonicTime(search.time_ns)).ok()?;
+        let mapping = search.process.find_mapping(stub, search.time).ok()?;
         let (code, position) = self.code_at(search.proc, search.process, mapping, stub)?;
         jump_destination(code.get(position..)?, stub)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use profiler_addresses::{MonotonicTime, RuntimeAddress};
+use profiler_addresses::RuntimeAddress;
 
 use super::{Location, RuntimeMemory, Search};
 use crate::ModuleKey;
@@ -14,7 +14,7 @@ const WRITE_BARRIER: &str = "CORINFO_HELP_ASSIGN_REF";
 impl RuntimeMemory {
     /// Searches the helpers of a runtime once, and again when the mappings changed, if there were none.
     pub(super) fn find_jit_helpers(&mut self, search: &mut Search<'_>, runtime: ModuleKey) {
-        let generation = search.process.mapping_generation(MonotonicTime(search.time_ns));
+        let generation = search.process.mapping_generation(search.time);
         if search.proc.has_capture() || !self.jit_attempts.begin(generation) {
             return;
         }

@@ -44,7 +44,7 @@ const MAX_PAGES: usize = 64;
 /// Allocators are the targets of stubs that the runtime makes at their first use, and some helpers are replaced while the
 /// runtime starts. They are searched when an unnamed function is looked up, so often, and not more often than each second.
 const MAX_LATER_SEARCHES: u32 = 8;
-const LATER_SEARCH_INTERVAL_NS: u64 = 1_000_000_000;
+const LATER_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Stubs whose target is read in one search, for each kind of allocation.
 const MAX_STUBS_PER_KIND: usize = 64;
@@ -73,7 +73,7 @@ pub(crate) struct RuntimeMemory {
     /// Later searches for allocators and replaced helpers.
     later_searches: u32,
     /// The time from which on they may be searched again.
-    next_later_search_ns: u64,
+    next_later_search: MonotonicTime,
     /// Code of stubs, with the address of its first byte, by page. `None` is a page that cannot be read.
     pages: HashMap<u64, Option<(RuntimeAddress, Vec<u8>)>>,
     /// The native functions to which calls of managed code lead, by the code of the call. `None` is a call that leads to no
@@ -110,8 +110,7 @@ impl RuntimeMemory {
         address: RuntimeAddress,
     ) -> Result<Symbolized, Reason> {
         let process = search.process;
-        let mapping =
-            process.find_mapping(address, MonotonicTime(search.time_ns)).map_err(|_| Reason::RuntimeStub)?;
+        let mapping = process.find_mapping(address, search.time).map_err(|_| Reason::RuntimeStub)?;
         self.find_helpers(search);
         if let Some(name) = self.write_barrier_at(address) {
             return Ok(Symbolized::new(SymbolSource::RuntimeHelper, name));
@@ -123,7 +122,7 @@ impl RuntimeMemory {
     /// Whether code is a stub of a known kind, or the write barrier. Nothing of it is kept: the runtime adds stubs to its page.
     pub(crate) fn is_known_stub(&mut self, search: &mut Search<'_>, address: RuntimeAddress) -> bool {
         let process = search.process;
-        let Ok(mapping) = process.find_mapping(address, MonotonicTime(search.time_ns)) else { return false };
+        let Ok(mapping) = process.find_mapping(address, search.time) else { return false };
         let page = read_page(search.proc, process, mapping, address.0 / PAGE_BYTES);
         let is_stub = page.is_some_and(|(start, code)| {
             let position = address.0.checked_sub(start.0).and_then(|position| usize::try_from(position).ok());
@@ -147,7 +146,7 @@ impl RuntimeMemory {
 
     /// Searches the helpers once, and again when the mappings changed, if there were none.
     fn find_helpers(&mut self, search: &mut Search<'_>) {
-        let generation = search.process.mapping_generation(MonotonicTime(search.time_ns));
+        let generation = search.process.mapping_generation(search.time);
         // The images would become part of the capture.
         if search.proc.has_capture() || self.read_cells >= MAX_READ_CELLS || !self.attempts.begin(generation)
         {
@@ -186,13 +185,13 @@ impl RuntimeMemory {
 
     /// Searches the functions to which the stubs of allocations jump, and those that the runtime has replaced.
     fn search_later(&mut self, search: &mut Search<'_>) {
-        let is_due = search.time_ns >= self.next_later_search_ns && self.later_searches < MAX_LATER_SEARCHES;
+        let is_due = search.time >= self.next_later_search && self.later_searches < MAX_LATER_SEARCHES;
         let has_cells = !self.allocation_cells.is_empty() || self.jit_helpers_base.is_some();
         if !is_due || !has_cells {
             return;
         }
         self.later_searches += 1;
-        self.next_later_search_ns = search.time_ns.saturating_add(LATER_SEARCH_INTERVAL_NS);
+        self.next_later_search = search.time.saturating_add(LATER_SEARCH_INTERVAL);
         let begin = thread_cpu_time();
         self.add_allocators(search);
         self.add_helper_pointers(search);
@@ -237,7 +236,7 @@ impl RuntimeMemory {
     }
 
     fn jump_target(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<RuntimeAddress> {
-        let mapping = search.process.find_mapping(stub, MonotonicTime(search.time_ns)).ok()?;
+        let mapping = search.process.find_mapping(stub, search.time).ok()?;
         let (code, position) = self.code_at(search.proc, search.process, mapping, stub)?;
         jump_target(code.get(position..)?, stub)
     }

@@ -51,8 +51,7 @@ pub(crate) struct Search<'a> {
     pub(crate) modules: &'a mut Modules,
     pub(crate) proc: &'a ProcFs,
     pub(crate) process: &'a Process,
-    /// `CLOCK_MONOTONIC`.
-    pub(crate) time_ns: u64,
+    pub(crate) time: MonotonicTime,
 }
 
 impl Search<'_> {
@@ -153,7 +152,7 @@ impl Search<'_> {
 
     /// The code up to the end of the call instruction whose last byte is at an address.
     pub(super) fn read_call(&self, call_site: RuntimeAddress) -> Option<Vec<u8>> {
-        let mapping = self.process.find_mapping(call_site, MonotonicTime(self.time_ns)).ok()?;
+        let mapping = self.process.find_mapping(call_site, self.time).ok()?;
         let end = call_site.0.checked_add(1)?;
         let start = end.saturating_sub(MAX_CALL_BYTES as u64).max(mapping.start.0);
         let bytes = usize::try_from(end.checked_sub(start)?).ok()?;
@@ -174,13 +173,11 @@ impl Search<'_> {
 
     /// Whether an address is in executable memory without a file.
     pub(super) fn is_jit_code(&self, address: RuntimeAddress) -> bool {
-        self.process
-            .find_mapping(address, MonotonicTime(self.time_ns))
-            .is_ok_and(|mapping| is_jit_memory(mapping))
+        self.process.find_mapping(address, self.time).is_ok_and(|mapping| is_jit_memory(mapping))
     }
 
     pub(super) fn locate(&mut self, target: RuntimeAddress) -> Option<Location> {
-        let mapping: &Arc<Mapping> = self.process.find_mapping(target, MonotonicTime(self.time_ns)).ok()?;
+        let mapping: &Arc<Mapping> = self.process.find_mapping(target, self.time).ok()?;
         if is_jit_memory(mapping) {
             return Some(Location::JitMemory);
         }

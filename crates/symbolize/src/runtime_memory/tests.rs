@@ -3,6 +3,7 @@
 use std::{fs, io, os::unix::fs::symlink, path::Path, sync::Arc};
 
 use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_elf_symbols::test_file::{TestFile, function};
 use profiler_processes::{ProcessFilter, ProcessTable, root_directory::RootDirectory};
@@ -45,7 +46,7 @@ fn code_of_both(export: &'static str) -> [CodeKey; 2] {
     let (mut symbolizer, mut processes) = two_processes(export, directory.path());
     [7, 8].map(|pid| {
         let key = processes.prefetch(pid);
-        symbolizer.code_at(processes.get(key).unwrap(), RuntimeAddress(0x10_0040), 0)
+        symbolizer.code_at(processes.get(key).unwrap(), RuntimeAddress(0x10_0040), MonotonicTime(0))
     })
 }
 

@@ -3,7 +3,7 @@
 //! A function that ends with a jump to another one has left the stack: the caller of the second function is then the code
 //! that called the first one. The call instruction in front of the return address leads to the first one.
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_processes::Process;
 use profiler_profile::SymbolSource;
 
@@ -32,9 +32,9 @@ impl Symbolizer {
         process: &Process,
         caller: CodeKey,
         call_site: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Option<CodeKey> {
-        let (code, found) = self.named_called_function(process, caller, call_site, time_ns)?;
+        let (code, found) = self.named_called_function(process, caller, call_site, time)?;
         let is_of_runtime =
             matches!(found.source, SymbolSource::RuntimeCallTable | SymbolSource::RuntimeHelper);
         let is_binder = |name: &str| BINDERS.iter().any(|binder| name.starts_with(binder));
@@ -48,9 +48,9 @@ impl Symbolizer {
         process: &Process,
         caller: CodeKey,
         call_site: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> bool {
-        let found = self.named_called_function(process, caller, call_site, time_ns);
+        let found = self.named_called_function(process, caller, call_site, time);
         let is_patchpoint = |name: &str| PATCHPOINTS.iter().any(|patchpoint| name.starts_with(patchpoint));
         found.is_some_and(|(_, found)| found.functions.iter().any(|function| is_patchpoint(&function.name)))
     }
@@ -61,15 +61,15 @@ impl Symbolizer {
         process: &Process,
         caller: CodeKey,
         call_site: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Option<(CodeKey, Symbolized)> {
         if !cfg!(target_arch = "x86_64") || !self.is_managed(caller) {
             return None;
         }
-        let (memory, mut search) = self.memory_of_runtime(process, time_ns);
+        let (memory, mut search) = self.memory_of_runtime(process, time);
         let start = memory.called_function(&mut search, caller, call_site)?;
-        let code = self.code_at(process, start, time_ns);
+        let code = self.code_at(process, start, time);
         let CodeKey::Runtime(_, module, address) = code else { return None };
-        Some((code, self.look_up_in_runtime(process, module, address, time_ns).names.ok()?))
+        Some((code, self.look_up_in_runtime(process, module, address, time).names.ok()?))
     }
 }

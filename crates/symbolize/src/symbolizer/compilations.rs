@@ -1,5 +1,6 @@
 //! Names the method that the JIT of a .NET runtime compiles.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{Process, Tid, thread_in_namespace};
 
 use super::Symbolizer;
@@ -32,14 +33,14 @@ impl Symbolizer {
         entry
     }
 
-    /// The method that the JIT compiled on a thread of a process at a time (`CLOCK_MONOTONIC`), if compiled methods are
+    /// The method that the JIT compiled on a thread of a process at a time, if compiled methods are
     /// requested.
-    pub fn compiled_method(&mut self, process: &Process, tid: Tid, time_ns: u64) -> Option<String> {
+    pub fn compiled_method(&mut self, process: &Process, tid: Tid, time: MonotonicTime) -> Option<String> {
         if !self.runtime_requests.compilations {
             return None;
         }
         let thread = thread_in_namespace(&self.proc, process, tid)?;
-        let name = self.jit.get(&process.key)?.compiled_method(thread.into(), time_ns)?;
+        let name = self.jit.get(&process.key)?.compiled_method(thread.into(), time)?;
         Some(self.style.apply(&name, None))
     }
 

@@ -87,15 +87,15 @@ impl Symbolizer {
         &mut self,
         process: &Process,
         address: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Result<Symbolized, Reason> {
-        let own = self.jit_names(process).lookup(address, time_ns);
+        let own = self.jit_names(process).lookup(address, time);
         match &own {
             Ok(code) if code.is_certain => return own.map(|code| code.symbolized),
             Err(Reason::JitCodeReplaced | Reason::TooLarge) => return own.map(|code| code.symbolized),
             _ => {}
         }
-        let Some(inherited) = self.inherited(process, address, time_ns) else {
+        let Some(inherited) = self.inherited(process, address, time) else {
             return own.map(|code| code.symbolized);
         };
         match (own, inherited) {
@@ -103,7 +103,7 @@ impl Symbolizer {
                 Ok(own.symbolized)
             }
             // Its own code came at an unknown time between the fork and the poll that read it.
-            (Ok(own), _) if own.exists_from_ns <= time_ns => Err(Reason::JitCodeReplaced),
+            (Ok(own), _) if own.exists_from <= time => Err(Reason::JitCodeReplaced),
             (_, inherited) => inherited.map(|code| code.symbolized),
         }
     }
@@ -113,9 +113,9 @@ impl Symbolizer {
         &self,
         process: &Process,
         address: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Option<Result<FoundCode, Reason>> {
-        let mapping = process.find_mapping(address, MonotonicTime(time_ns)).ok()?;
+        let mapping = process.find_mapping(address, time).ok()?;
         if matches!(mapping.backing, Backing::Vdso | Backing::Special(_)) {
             return None;
         }
@@ -130,29 +130,29 @@ impl Symbolizer {
                     self.jit_of_ancestors.get(&(*pid, *started_unix_ns))
                 }
             };
-            names?.lookup_at_fork(address, ancestor.forked_after.0, ancestor.forked.0)
+            names?.lookup_at_fork(address, ancestor.forked_after, ancestor.forked)
         })
     }
 
     /// Retires the names of the processes that `is_retained` rejects, unless a retained one has code of theirs, and code that
     /// was replaced before a time and before all forks.
-    pub(super) fn retire_jit_names(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
-        let mut forked_ns = HashMap::new();
+    pub(super) fn retire_jit_names(&mut self, from: MonotonicTime, is_retained: impl Fn(ProcessKey) -> bool) {
+        let mut first_forks = HashMap::new();
         let retained = self.jit.iter().filter(|(key, _)| is_retained(**key));
         for generation in retained.flat_map(|(_, names)| names.inheritance.generations()) {
-            let first_ns = forked_ns.entry(generation.names).or_insert(u64::MAX);
-            *first_ns = (generation.ancestor.forked.min(MonotonicTime(*first_ns))).0;
+            let first = first_forks.entry(generation.names).or_insert(MonotonicTime::MAX);
+            *first = generation.ancestor.forked.min(*first);
         }
-        let needed: HashSet<AncestorKey> = forked_ns.keys().copied().collect();
+        let needed: HashSet<AncestorKey> = first_forks.keys().copied().collect();
         self.jit.retain(|key, _| is_retained(*key) || needed.contains(&AncestorKey::Sampled(*key)));
         self.jit_of_ancestors
             .retain(|(pid, started_unix_ns), _| needed.contains(&AncestorKey::Other(*pid, *started_unix_ns)));
-        let until_ns = |key| forked_ns.get(&key).map_or(from_ns, |forked_ns| from_ns.min(*forked_ns));
+        let until = |key| first_forks.get(&key).map_or(from, |forked| from.min(*forked));
         for (key, names) in &mut self.jit {
-            names.retire_replaced(until_ns(AncestorKey::Sampled(*key)));
+            names.retire_replaced(until(AncestorKey::Sampled(*key)));
         }
         for ((pid, started_unix_ns), names) in &mut self.jit_of_ancestors {
-            names.retire_replaced(until_ns(AncestorKey::Other(*pid, *started_unix_ns)));
+            names.retire_replaced(until(AncestorKey::Other(*pid, *started_unix_ns)));
         }
     }
 }

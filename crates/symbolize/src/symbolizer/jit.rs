@@ -41,14 +41,14 @@ pub struct RequestedMethods {
 }
 
 impl Symbolizer {
-    /// The period without replaced JIT code in which `time_ns` is. 0 for a process without JIT code.
-    pub fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
-        self.jit.get(&process.key).map_or(0, |names| names.epoch(time_ns))
+    /// The period without replaced JIT code in which `time` is. 0 for a process without JIT code.
+    pub fn jit_epoch(&mut self, process: &Process, time: MonotonicTime) -> u32 {
+        self.jit.get(&process.key).map_or(0, |names| names.epoch(time))
     }
 
-    /// Reads what the runtimes of the targets wrote since the last call. `now_ns` is the `CLOCK_MONOTONIC` time before the
+    /// Reads what the runtimes of the targets wrote since the last call. `now` is the time before the
     /// call.
-    pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
+    pub fn poll_jit(&mut self, processes: &ProcessTable, now: MonotonicTime) {
         for (key, names) in &mut self.jit {
             if let Some(process) = processes.get(*key) {
                 process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
@@ -60,7 +60,7 @@ impl Symbolizer {
         let mut all: Vec<_> = self.jit.values_mut().chain(self.jit_of_ancestors.values_mut()).collect();
         tenant_limits::start_listeners(&mut all);
         // A time of its own: a file of one target that does not answer delayed the search for its runtime.
-        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
+        tenant_limits::poll_in_turns(all, now, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
     }
 
     /// What describes the frames of .NET methods that were found in the memory of processes since the last call
@@ -71,10 +71,14 @@ impl Symbolizer {
     }
 
     /// Reads what the runtimes of the targets wrote and what is in their memory, and the method events that were received of them.
-    pub fn read_received_methods(&mut self, processes: &ProcessTable, now_ns: u64) -> RequestedMethods {
+    pub fn read_received_methods(
+        &mut self,
+        processes: &ProcessTable,
+        now: MonotonicTime,
+    ) -> RequestedMethods {
         let deadline = Instant::now() + REPORT_TIMEOUT;
         self.read_all_method_memory(processes, MAX_JIT_BYTES, deadline);
-        self.poll_jit(processes, now_ns);
+        self.poll_jit(processes, now);
         let deadline = Instant::now() + REPORT_TIMEOUT;
         self.runtimes_mut().for_each(|runtime| runtime.request_report(ReportScope::Received, deadline));
         self.receive_reports(deadline);
@@ -82,7 +86,7 @@ impl Symbolizer {
     }
 
     /// Whether the code has the same name after [`receive_all_methods`](Self::receive_all_methods).
-    pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> bool {
+    pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time: MonotonicTime) -> bool {
         let address = match code {
             // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
             CodeKey::Jit(..) if self.requests_perf_maps() || self.proc.records_capture() => return false,
@@ -94,8 +98,8 @@ impl Symbolizer {
         let listening = self.jit_names(process).runtime.as_mut().filter(|runtime| runtime.is_listening());
         // What no listener reports any more stays as it is.
         listening.is_none_or(|runtime| match address {
-            Some(address) => runtime.methods.is_final(address.0, MonotonicTime(time_ns)),
-            None => runtime.methods.completeness.is_complete_at(MonotonicTime(time_ns)),
+            Some(address) => runtime.methods.is_final(address.0, time),
+            None => runtime.methods.completeness.is_complete_at(time),
         })
     }
 
@@ -120,11 +124,11 @@ impl Symbolizer {
         &mut self,
         requested: &RequestedMethods,
         processes: &ProcessTable,
-        now_ns: u64,
+        now: MonotonicTime,
     ) {
         self.receive_reports(requested.deadline);
         if self.requests_perf_maps() {
-            self.poll_jit(processes, now_ns);
+            self.poll_jit(processes, now);
         }
     }
 
@@ -189,17 +193,17 @@ impl Symbolizer {
         &mut self,
         process: &Process,
         address: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Result<Symbolized, Reason> {
-        let reason = match self.own_or_inherited(process, address, time_ns) {
+        let reason = match self.own_or_inherited(process, address, time) {
             Ok(found) => return Ok(found),
-            Err(reason) if !self.jit_names(process).is_stub(address, time_ns) => return Err(reason),
+            Err(reason) if !self.jit_names(process).is_stub(address, time) => return Err(reason),
             Err(reason) => reason,
         };
         // In anonymous memory, where runtimes before .NET 7 have their code, it may be code of another JIT compiler.
-        let mapping = process.find_mapping(address, MonotonicTime(time_ns));
+        let mapping = process.find_mapping(address, time);
         let is_of_runtime = mapping.is_ok_and(|mapping| mapping.backing == Backing::DotnetJit);
-        let stub = self.symbolize_stub(process, address, time_ns);
+        let stub = self.symbolize_stub(process, address, time);
         stub.map_err(|stub| if is_of_runtime && reason != Reason::JitCodeUnloaded { stub } else { reason })
     }
 

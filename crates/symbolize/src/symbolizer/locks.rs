@@ -20,7 +20,7 @@ impl Symbolizer {
             Some((processes.get(*key)?, memory))
         });
         let mut awaited: Vec<_> = with_memory.collect();
-        awaited.sort_by_key(|(_, memory)| memory.lock_readings.last_ns);
+        awaited.sort_by_key(|(_, memory)| memory.lock_readings.last_reading);
         let mut read = Vec::new();
         for (process, memory) in awaited {
             if Instant::now() >= deadline {

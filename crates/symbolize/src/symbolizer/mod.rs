@@ -108,37 +108,37 @@ impl Symbolizer {
         self.runtime_requests = requests;
     }
 
-    /// Identifies the code at an address of a process at a time (`CLOCK_MONOTONIC`). Opens the mapped file if it is not
+    /// Identifies the code at an address of a process at a time. Opens the mapped file if it is not
     /// open yet.
-    pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
-        let mapping = match process.find_mapping(address, MonotonicTime(time_ns)) {
+    pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time: MonotonicTime) -> CodeKey {
+        let mapping = match process.find_mapping(address, time) {
             Ok(mapping) => mapping,
             Err(error) => return CodeKey::Unknown(lookup_error_reason(error), address),
         };
         match &mapping.backing {
-            Backing::Jit | Backing::DotnetJit => self.jit_code_at(process, address, time_ns),
+            Backing::Jit | Backing::DotnetJit => self.jit_code_at(process, address, time),
             Backing::Special(_) => CodeKey::Unknown(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => match self.modules.code_at(process, mapping, address) {
                 CodeKey::Module(module, address) if self.modules.is_runtime(module) => {
                     CodeKey::Runtime(process.key, module, address)
                 }
                 CodeKey::Unopened(.., reason) if may_be_jit(reason) => {
-                    self.jit_code_at(process, address, time_ns)
+                    self.jit_code_at(process, address, time)
                 }
                 code => code,
             },
         }
     }
 
-    fn jit_code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
+    fn jit_code_at(&mut self, process: &Process, address: RuntimeAddress, time: MonotonicTime) -> CodeKey {
         let names = self.jit_names(process);
         names.note(address);
-        CodeKey::Jit(process.key, address, names.epoch(time_ns))
+        CodeKey::Jit(process.key, address, names.epoch(time))
     }
 
     /// The functions at the code of `process`, innermost first, or the reason for which there is no symbol.
-    pub fn symbolize(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
-        let symbolized = self.look_up(code, process, time_ns);
+    pub fn symbolize(&mut self, code: CodeKey, process: &Process, time: MonotonicTime) -> SymbolizedCode {
+        let symbolized = self.look_up(code, process, time);
         match symbolized.kind {
             FrameKind::Jit | FrameKind::Precompiled => SymbolizedCode {
                 names: symbolized.names.map(|names| styled(self.style, names)),
@@ -154,9 +154,9 @@ impl Symbolizer {
         code: CodeKey,
         entered_from: CodeKey,
         process: &Process,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> bool {
-        let [new, old] = [code, entered_from].map(|code| self.look_up(code, process, time_ns));
+        let [new, old] = [code, entered_from].map(|code| self.look_up(code, process, time));
         let names = |code: &SymbolizedCode| code.names.as_ref().ok().map(|names| names.functions.clone());
         new.replaces_on_stack() && !old.replaces_on_stack() && names(&new) == names(&old)
     }
@@ -168,22 +168,20 @@ impl Symbolizer {
         code: CodeKey,
         (entered_from, call_site): (CodeKey, RuntimeAddress),
         process: &Process,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> bool {
         let (CodeKey::Jit(_, new, _), CodeKey::Jit(_, old, _)) = (code, entered_from) else { return false };
         let memory = self.jit_names(process).method_memory.as_ref();
-        memory.is_some_and(|memory| memory.has_two_codes(new.0, old.0, time_ns))
-            && self.calls_patchpoint(process, entered_from, call_site, time_ns)
+        memory.is_some_and(|memory| memory.has_two_codes(new.0, old.0, time))
+            && self.calls_patchpoint(process, entered_from, call_site, time)
     }
 
-    fn look_up(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
+    fn look_up(&mut self, code: CodeKey, process: &Process, time: MonotonicTime) -> SymbolizedCode {
         match code {
             CodeKey::Kernel(address) => self.look_up_kernel(address),
             CodeKey::Module(module, address) => self.look_up_in_module(process, module, address),
-            CodeKey::Runtime(_, module, address) => {
-                self.look_up_in_runtime(process, module, address, time_ns)
-            }
-            CodeKey::Jit(_, address, _) => self.look_up_jit(process, address, time_ns),
+            CodeKey::Runtime(_, module, address) => self.look_up_in_runtime(process, module, address, time),
+            CodeKey::Jit(_, address, _) => self.look_up_jit(process, address, time),
             CodeKey::Unopened(file, offset, reason) => self.unopened(file, offset, reason),
             CodeKey::Unknown(reason, address) => {
                 SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(address.0), reason)
@@ -193,17 +191,22 @@ impl Symbolizer {
 
     /// Looks up JIT code, which can be in a file (memfd_create(2), shm_open(3), a temporary file). Code of a file without an entry
     /// is that of the file.
-    fn look_up_jit(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> SymbolizedCode {
-        let names = self.symbolize_jit(process, address, time_ns);
+    fn look_up_jit(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time: MonotonicTime,
+    ) -> SymbolizedCode {
+        let names = self.symbolize_jit(process, address, time);
         if names.is_err()
-            && let Ok(mapping) = process.find_mapping(address, MonotonicTime(time_ns))
+            && let Ok(mapping) = process.find_mapping(address, time)
             && matches!(mapping.backing, Backing::File { .. })
             && let CodeKey::Unopened(file, offset, reason) = self.modules.code_at(process, mapping, address)
         {
             return self.unopened(file, offset, reason);
         }
         SymbolizedCode {
-            kind: self.jit_names(process).kind(address, time_ns),
+            kind: self.jit_names(process).kind(address, time),
             module: None,
             address: ElfAddress(address.0),
             names,
@@ -237,13 +240,13 @@ impl Symbolizer {
         }
     }
 
-    /// Ends an interval: only times from `from_ns` on (`CLOCK_MONOTONIC`) are looked up from now on. Retires the JIT code of
+    /// Ends an interval: only times from `from` on are looked up from now on. Retires the JIT code of
     /// the processes that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened
     /// are tried again.
-    pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
+    pub fn end_interval(&mut self, from: MonotonicTime, is_retained: impl Fn(ProcessKey) -> bool) {
         self.runtime_memory.retain(|process, _| is_retained(*process));
         self.mutexes.retain(&is_retained);
-        self.retire_jit_names(from_ns, &is_retained);
+        self.retire_jit_names(from, &is_retained);
         self.modules.end_interval();
     }
 
@@ -263,11 +266,11 @@ impl Symbolizer {
         process: &Process,
         module: ModuleKey,
         address: ElfAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> SymbolizedCode {
         let found = self.look_up_in_module(process, module, address);
         let helper = match (&found.names, found.hint.function_start) {
-            (Err(_), Some(start)) => self.runtime_helper(process, (module, start), time_ns),
+            (Err(_), Some(start)) => self.runtime_helper(process, (module, start), time),
             _ => None,
         };
         match helper {

@@ -1,6 +1,6 @@
 //! Names native functions and stubs of a .NET runtime by the memory of the process in which it runs.
 
-use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_addresses::{ElfAddress, MonotonicTime, RuntimeAddress};
 use profiler_processes::Process;
 use profiler_profile::Reason;
 
@@ -17,9 +17,9 @@ impl Symbolizer {
         &mut self,
         process: &Process,
         function: (ModuleKey, ElfAddress),
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Option<Symbolized> {
-        let (memory, mut search) = self.memory_of_runtime(process, time_ns);
+        let (memory, mut search) = self.memory_of_runtime(process, time);
         memory.helper(&mut search, function)
     }
 
@@ -28,15 +28,20 @@ impl Symbolizer {
         &mut self,
         process: &Process,
         address: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Result<Symbolized, Reason> {
-        let (memory, mut search) = self.memory_of_runtime(process, time_ns);
+        let (memory, mut search) = self.memory_of_runtime(process, time);
         memory.symbolize_stub(&mut search, address)
     }
 
     /// Whether code is a stub of a known kind, or the write barrier.
-    pub(crate) fn is_known_stub(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> bool {
-        let (memory, mut search) = self.memory_of_runtime(process, time_ns);
+    pub(crate) fn is_known_stub(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time: MonotonicTime,
+    ) -> bool {
+        let (memory, mut search) = self.memory_of_runtime(process, time);
         memory.is_known_stub(&mut search, address)
     }
 
@@ -44,9 +49,9 @@ impl Symbolizer {
     pub(super) fn memory_of_runtime<'a>(
         &'a mut self,
         process: &'a Process,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> (&'a mut RuntimeMemory, Search<'a>) {
         let memory = self.runtime_memory.entry(process.key).or_default();
-        (memory, Search { modules: &mut self.modules, proc: &self.proc, process, time_ns })
+        (memory, Search { modules: &mut self.modules, proc: &self.proc, process, time })
     }
 }

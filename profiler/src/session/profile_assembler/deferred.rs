@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{Process, ProcessKey, ProcessTable, Tid};
 use profiler_profile::{StackId, ThreadId};
 use profiler_sampler::Origin;
@@ -36,7 +37,7 @@ impl StackAtTime {
     fn new(symbolizer: &mut Symbolizer, process: &Process, index: u32, time_ns: u64) -> Self {
         Self {
             index,
-            jit_epoch: symbolizer.jit_epoch(process, time_ns),
+            jit_epoch: symbolizer.jit_epoch(process, MonotonicTime(time_ns)),
             jit_tables_outdated_since_ns: jit_tables_outdated_since(symbolizer, process, time_ns),
         }
     }
@@ -81,7 +82,10 @@ impl ProfileAssembler {
                 continue;
             }
             let (frames, _) = resolve_user_frames(symbolizer, process, time_ns, &deferred.stacks);
-            if !frames.iter().all(|(code, _)| symbolizer.has_final_name(*code, process, time_ns)) {
+            if !frames
+                .iter()
+                .all(|(code, _)| symbolizer.has_final_name(*code, process, MonotonicTime(time_ns)))
+            {
                 awaited.stacks.insert(stack);
                 awaited.processes.insert(process.key);
             }
@@ -190,7 +194,8 @@ impl Resolver<'_> {
         if self.awaited.stacks.contains(&key) {
             return Resolved::Awaited;
         }
-        let compiled = tid.and_then(|tid| self.symbolizer.compiled_method(process, tid, time_ns));
+        let compiled =
+            tid.and_then(|tid| self.symbolizer.compiled_method(process, tid, MonotonicTime(time_ns)));
         let key = (key, compiled);
         if let Some(stack) = self.symbolized.get(&key) {
             return Resolved::Stack(*stack);

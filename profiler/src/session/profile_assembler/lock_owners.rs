@@ -14,7 +14,7 @@ impl ProfileAssembler {
             let (tid, comm) = &lock.owner;
             let owner = self.builder.thread(id, tid.0, comm);
             self.builder.add_lock_owner(LockOwner {
-                time_ns: read.time_ns.saturating_sub(self.started_ns),
+                time_ns: read.time.0.saturating_sub(self.started_ns),
                 owner,
                 lock: lock.lock,
                 managed_thread_id: lock.managed_thread_id,
@@ -27,7 +27,7 @@ impl ProfileAssembler {
             let mut string = |text: &Option<String>| Some(self.builder.string(text.as_deref()?));
             let [name, exception] = [string(&observed.name), string(&observed.exception)];
             self.builder.add_managed_thread(ManagedThread {
-                time_ns: read.time_ns.saturating_sub(self.started_ns),
+                time_ns: read.time.0.saturating_sub(self.started_ns),
                 thread,
                 managed_id: observed.managed_id,
                 name,
@@ -46,6 +46,8 @@ mod tests {
     use profiler_profile::{GcMode, Header};
     use profiler_sampler::EventPlan;
     use profiler_symbolize::{ObservedLock, ObservedThread};
+
+    use profiler_addresses::MonotonicTime;
 
     use super::*;
     #[test]
@@ -67,7 +69,7 @@ mod tests {
                 exception: None,
                 gc_mode: GcMode::Preemptive,
             }];
-            let read = ProcessLocks { process: key, time_ns, locks, managed_threads };
+            let read = ProcessLocks { process: key, time: MonotonicTime(time_ns), locks, managed_threads };
             assembler.add_lock_owners(table.get(key).unwrap(), &read);
         }
         let profile = assembler.finish(|_| None).0.finish(Header::default());

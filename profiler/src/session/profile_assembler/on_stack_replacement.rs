@@ -8,6 +8,7 @@
 //! Events say which code continues a method. Memory does not, but there the call in front of the return address leads to the function
 //! of the runtime that replaces code.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::Process;
 use profiler_sampler::{FrameFound, RawFrame};
 use profiler_symbolize::{CodeKey, Symbolizer};
@@ -29,7 +30,12 @@ impl ProfileAssembler {
         is_by_frame_pointer
             && matches!(code, CodeKey::Jit(..))
             && ((self.replacements.contains(&callee)
-                && symbolizer.continues_method(callee, code, process, time_ns))
-                || symbolizer.continues_method_in_memory(callee, (code, frame.address), process, time_ns))
+                && symbolizer.continues_method(callee, code, process, MonotonicTime(time_ns)))
+                || symbolizer.continues_method_in_memory(
+                    callee,
+                    (code, frame.address),
+                    process,
+                    MonotonicTime(time_ns),
+                ))
     }
 }

@@ -113,7 +113,7 @@ impl ProfileAssembler {
         let mut frames = Vec::with_capacity(event.stack.len());
         for address in &event.stack {
             let address = RuntimeAddress(*address).call_site();
-            let code = symbolizer.code_at(process, address, event.time.0);
+            let code = symbolizer.code_at(process, address, event.time);
             let symbolized = self.symbolized_frames(symbolizer, process, code, address, event.time.0);
             frames.extend_from_slice(symbolized);
         }

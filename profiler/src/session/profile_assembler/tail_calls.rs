@@ -1,5 +1,6 @@
 //! Adds frames of functions that have left the stack, because they ended with a jump to another function.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::Process;
 use profiler_profile::{FrameId, Symbolization};
 use profiler_sampler::{FrameFound, RawFrame};
@@ -28,7 +29,7 @@ impl ProfileAssembler {
         if !is_call || !self.is_unsymbolized_runtime_code(code) {
             return None;
         }
-        let function = symbolizer.called_function(process, caller, call.address, time_ns)?;
+        let function = symbolizer.called_function(process, caller, call.address, MonotonicTime(time_ns))?;
         self.symbolized_frames(symbolizer, process, function, call.address, time_ns).last().copied()
     }
 

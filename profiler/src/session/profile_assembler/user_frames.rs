@@ -28,7 +28,7 @@ pub(super) fn resolve_user_frames(
         jit_tables_outdated_since(symbolizer, process, time_ns).filter(|_| is_unwound);
     let mut raw_frames = stack.frames().peekable();
     while let Some(frame) = raw_frames.next() {
-        let code = symbolizer.code_at(process, frame.address, time_ns);
+        let code = symbolizer.code_at(process, frame.address, MonotonicTime(time_ns));
         if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Unknown(Reason::NoMapping, _)) {
             return (frames, Some(StackEnd::BrokenFramePointer));
         }
@@ -38,7 +38,11 @@ pub(super) fn resolve_user_frames(
         }) || jit_outdated_since_ns.is_some_and(|since_ns| {
             matches!(code, CodeKey::Jit(..))
                 && may_use_row(raw_frames.peek(), end_reason)
-                && symbolizer.was_jit_code_replaced_at(process, frame.address, since_ns..time_ns)
+                && symbolizer.was_jit_code_replaced_at(
+                    process,
+                    frame.address,
+                    MonotonicTime(since_ns)..MonotonicTime(time_ns),
+                )
         });
         if was_replaced {
             return (frames, Some(StackEnd::OutdatedTable));
@@ -55,7 +59,7 @@ pub(super) fn jit_tables_outdated_since(
     time_ns: u64,
 ) -> Option<u64> {
     let as_of_ns = process.jit_code_as_of(MonotonicTime(time_ns))?;
-    symbolizer.was_jit_code_replaced(process, as_of_ns.0..time_ns).then_some(as_of_ns.0)
+    symbolizer.was_jit_code_replaced(process, as_of_ns..MonotonicTime(time_ns)).then_some(as_of_ns.0)
 }
 
 /// Whether the unwinder may have used an unwind row of a frame with this caller, or without one.
@@ -220,7 +224,7 @@ mod tests {
             (frames.len(), cut)
         };
         assert_eq!(cut(&mut symbolizer, &table, BY_CFI, 250), (2, None), "no call frame information");
-        symbolizer.poll_jit(&table, 300);
+        symbolizer.poll_jit(&table, MonotonicTime(300));
         std::fs::remove_file(&path).unwrap();
         for (jit_code_as_of_ns, installed_ns) in [(100, 150), (200, 260)] {
             let jit_code_as_of_ns = Some(jit_code_as_of_ns);

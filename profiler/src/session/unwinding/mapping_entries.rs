@@ -60,9 +60,12 @@ impl FileTables {
     }
 
     /// Replaces the call frame information of JIT code.
-    pub(super) fn set_jit_call_frames(&mut self, JitCallFrames { functions, as_of_ns }: JitCallFrames) {
+    pub(super) fn set_jit_call_frames(
+        &mut self,
+        JitCallFrames { functions, as_of: as_of_ns }: JitCallFrames,
+    ) {
         self.jit_functions = functions.into();
-        self.jit_code_as_of_ns = Some(as_of_ns);
+        self.jit_code_as_of_ns = Some(as_of_ns.0);
         self.jit_tables.clear();
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::net::UnixListener, sync::Arc, time::Duration};
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_dotnet_diagnostics::{MemoryBudget, RuntimeProcess, SIMULATED_SOCKET_NAME};
 use profiler_processes::root_directory::RootDirectory;
 
@@ -70,9 +70,15 @@ fn the_maps_of_one_container_leave_memory_for_those_of_other_containers() {
     const LAST_LINE: u64 = 500;
     let name = "f".repeat(4_000);
     let map: String = (0..=LAST_LINE).map(|line| format!("{:x} 10 {name}\n", 16 * line)).collect();
-    let has_last_line = |names: &JitNames| names.lookup(RuntimeAddress(16 * LAST_LINE), 20).is_ok();
+    let has_last_line =
+        |names: &JitNames| names.lookup(RuntimeAddress(16 * LAST_LINE), MonotonicTime(20)).is_ok();
     let poll = |all: &mut [JitNames]| {
-        poll_in_turns(references(all), 10, MAX_BYTES, Instant::now() + Duration::from_secs(60));
+        poll_in_turns(
+            references(all),
+            MonotonicTime(10),
+            MAX_BYTES,
+            Instant::now() + Duration::from_secs(60),
+        );
     };
     let [hostile, honest] = [Container::new(), Container::new()];
 

@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::{ByteCursor, ParseError};
 use profiler_dotnet_runtime::RuntimeSymbols;
 
@@ -85,8 +85,8 @@ impl MemoryRecorder {
             Err(_) => reading.addresses.clone(),
         };
         self.records.push(READING);
-        self.records.extend(reading.read_ns.start.to_le_bytes());
-        self.records.extend(reading.read_ns.end.to_le_bytes());
+        self.records.extend(reading.read_during.start.0.to_le_bytes());
+        self.records.extend(reading.read_during.end.0.to_le_bytes());
         self.records.push(reading.found.as_ref().err().map_or(FOUND, |failure| failure.code()));
         self.records.extend(u32::try_from(looked_up.len()).unwrap_or(u32::MAX).to_le_bytes());
         self.records.extend(looked_up.iter().flat_map(|address| address.to_le_bytes()));
@@ -141,7 +141,7 @@ pub(super) struct RecordedReading {
     pub(super) addresses: Vec<u64>,
     /// Why no address was looked up.
     pub(super) failure: Option<ReadFailure>,
-    pub(super) read_ns: Range<u64>,
+    pub(super) read_during: Range<MonotonicTime>,
 }
 
 impl<'a> MemoryRecording<'a> {
@@ -196,7 +196,7 @@ impl<'a> MemoryRecording<'a> {
 
     fn reading(&mut self) -> Result<RecordedReading, ParseError> {
         const ADDRESS_BYTES: usize = 8;
-        let read_ns = self.records.u64()?..self.records.u64()?;
+        let read_during = MonotonicTime(self.records.u64()?)..MonotonicTime(self.records.u64()?);
         let failure = match self.records.u8()? {
             FOUND => None,
             code => Some(ReadFailure::from_code(code).ok_or(ParseError::Malformed)?),
@@ -205,7 +205,7 @@ impl<'a> MemoryRecording<'a> {
         let addresses = self.records.take(count.saturating_mul(ADDRESS_BYTES))?;
         let (addresses, _) = addresses.as_chunks::<ADDRESS_BYTES>();
         let addresses = addresses.iter().map(|address| u64::from_le_bytes(*address)).collect();
-        Ok(RecordedReading { addresses, failure, read_ns })
+        Ok(RecordedReading { addresses, failure, read_during })
     }
 }
 
@@ -218,10 +218,10 @@ mod tests {
         RuntimeSymbols { descriptor: RuntimeAddress(0x1000), dac_table: Some(RuntimeAddress(0x2000)) };
 
     /// A reading that came to the first of its addresses.
-    fn reading(addresses: &[u64], read_ns: Range<u64>) -> Reading {
+    fn reading(addresses: &[u64], read_during: Range<MonotonicTime>) -> Reading {
         let code = vec![(addresses[0], Err(Unnamed::Stub))];
         let found = Ok(Found { code, left: addresses[1..].to_vec(), ..Found::default() });
-        Reading { addresses: addresses.to_vec(), found, read_ns }
+        Reading { addresses: addresses.to_vec(), found, read_during }
     }
 
     /// Two readings: the second one finds other memory, and less of it.
@@ -230,12 +230,16 @@ mod tests {
         recorder.set_symbols(SYMBOLS);
         recorder.add_bytes(0x1ffe, b"abcd");
         recorder.add_unreadable(0x5000, 8);
-        recorder.end_reading(&reading(&[7, 8], 10..20));
+        recorder.end_reading(&reading(&[7, 8], MonotonicTime(10)..MonotonicTime(20)));
         recorder.add_bytes(0x1ffe, b"abcd");
         recorder.add_bytes(0x1fff, b"B");
         recorder.add_unreadable(0x2000, 8);
         let found = Err(ReadFailure::ProcessEnded);
-        recorder.end_reading(&Reading { addresses: vec![9], found, read_ns: 30..40 });
+        recorder.end_reading(&Reading {
+            addresses: vec![9],
+            found,
+            read_during: MonotonicTime(30)..MonotonicTime(40),
+        });
         recorder
     }
 
@@ -245,11 +249,25 @@ mod tests {
         let (mut read, mut memory) = (MemoryRecording::parse(&recording).unwrap(), MemoryPages::default());
         assert_eq!(read.symbols, SYMBOLS);
         let first = read.next_reading(&mut memory).unwrap().unwrap();
-        assert_eq!(first, RecordedReading { addresses: vec![7], failure: None, read_ns: 10..20 });
+        assert_eq!(
+            first,
+            RecordedReading {
+                addresses: vec![7],
+                failure: None,
+                read_during: MonotonicTime(10)..MonotonicTime(20)
+            }
+        );
         assert!(memory.has(0x1ffe, b"abcd") && !memory.has(0x1ffe, b"abcde"));
         let second = read.next_reading(&mut memory).unwrap().unwrap();
         let failure = Some(ReadFailure::ProcessEnded);
-        assert_eq!(second, RecordedReading { addresses: vec![9], failure, read_ns: 30..40 });
+        assert_eq!(
+            second,
+            RecordedReading {
+                addresses: vec![9],
+                failure,
+                read_during: MonotonicTime(30)..MonotonicTime(40)
+            }
+        );
         assert!(memory.has(0x1ffe, b"aB") && !memory.has(0x2000, b"c"));
         assert_eq!(read.next_reading(&mut memory), Ok(None));
     }
@@ -269,7 +287,7 @@ mod tests {
         let mut recorder = recorder();
         for address in 0..(2 * MAX_RECORDING_BYTES as u64) >> 20 {
             recorder.add_bytes(address << 20, &[1; 1 << 20]);
-            recorder.end_reading(&reading(&[1], 50..60));
+            recorder.end_reading(&reading(&[1], MonotonicTime(50)..MonotonicTime(60)));
         }
         let recording = recorder.recording(7).unwrap();
         assert!(recording.len() <= MAX_RECORDING_BYTES + 10_000, "{}", recording.len());

@@ -151,7 +151,9 @@ fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
     assert_eq!([0x103f, 0x1040, 0x1044, 0x1050].map(|at| cfa_offset_at(&fixture, at)), [0, 8, 32, 0]);
     fixture.apply(own(), jit(0x2000));
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
-    fixture.installer.set_jit_call_frames(process, JitCallFrames { functions: Vec::new(), as_of_ns: 7 });
+    fixture
+        .installer
+        .set_jit_call_frames(process, JitCallFrames { functions: Vec::new(), as_of: MonotonicTime(7) });
     fixture.settle();
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 0);
     let installed = fixture.installer.installations.take().into_iter();
@@ -180,7 +182,7 @@ fn call_frames(as_of_ns: u64) -> JitCallFrames {
     let code = RuntimeAddress(0x1040)..RuntimeAddress(0x1050);
     JitCallFrames {
         functions: vec![JitFunctionFrames { eh_frame_address: code.end, code, eh_frame }],
-        as_of_ns,
+        as_of: MonotonicTime(as_of_ns),
     }
 }
 
