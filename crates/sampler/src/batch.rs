@@ -1,5 +1,6 @@
 //! What one read of a source returns.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::SidebandEvent;
 
 use crate::{sample::RawSample, stack::RawStack};
@@ -14,9 +15,9 @@ pub struct Batch {
     pub samples: Vec<RawSample>,
     /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
     pub events: Vec<SidebandEvent>,
-    /// All events before this time are in this batch or an earlier one, `CLOCK_MONOTONIC` nanoseconds.
+    /// All events before this time are in this batch or an earlier one.
     #[cfg_attr(feature = "capture", serde(skip))]
-    pub watermark_ns: u64,
+    pub watermark: MonotonicTime,
     /// Whether events are missing, or a ring of them was full.
     #[cfg_attr(feature = "capture", serde(default))]
     pub may_lack_events: bool,
@@ -49,7 +50,7 @@ impl Batch {
             stacks,
             samples,
             events,
-            watermark_ns,
+            watermark,
             may_lack_events,
             late_events,
             stale_mappings,
@@ -59,7 +60,7 @@ impl Batch {
         self.stacks.extend(stacks);
         self.samples.extend(samples);
         self.events.extend(events);
-        self.watermark_ns = self.watermark_ns.max(watermark_ns);
+        self.watermark = self.watermark.max(watermark);
         self.may_lack_events |= may_lack_events;
         // The numbers of a capture are any.
         self.late_events = self.late_events.saturating_add(late_events);

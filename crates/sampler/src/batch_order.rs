@@ -15,22 +15,19 @@ pub struct BatchOrder {
 impl Default for BatchOrder {
     /// No record is pending.
     fn default() -> Self {
-        Self {
-            samples: TimeOrdered::new(|sample| MonotonicTime(sample.time_ns)),
-            events: TimeOrdered::new(|event| event.time),
-        }
+        Self { samples: TimeOrdered::new(|sample| sample.time), events: TimeOrdered::new(|event| event.time) }
     }
 }
 
 impl BatchOrder {
     /// Keeps what is later than the watermark for the next batch, and puts the rest into time order.
-    pub fn order(&mut self, batch: &mut Batch, watermark_ns: u64) {
+    pub fn order(&mut self, batch: &mut Batch, watermark: MonotonicTime) {
         let late_before = self.events.late();
         self.samples.push(batch.samples.drain(..));
         self.events.push(batch.events.drain(..));
-        batch.samples = self.samples.release_before(MonotonicTime(watermark_ns));
-        batch.events = self.events.release_before(MonotonicTime(watermark_ns));
-        batch.watermark_ns = watermark_ns;
+        batch.samples = self.samples.release_before(watermark);
+        batch.events = self.events.release_before(watermark);
+        batch.watermark = watermark;
         batch.late_events = self.events.late() - late_before;
     }
 }

@@ -246,6 +246,8 @@ mod tests {
     use profiler_processes::{ProcessFilter, Tid};
     use profiler_profile::{EventLedger, Loss, ThreadState};
 
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
     use crate::{
         counted_event::CountedEvent,
@@ -269,7 +271,7 @@ mod tests {
 
     fn sample() -> RawSample {
         RawSample {
-            time_ns: 5,
+            time: MonotonicTime(5),
             cpu: 0,
             pid: 1,
             tid: Tid(2),

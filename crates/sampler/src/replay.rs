@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, path::Path, time::Duration};
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::Loss;
 
 use crate::{
@@ -34,8 +35,8 @@ impl ReplaySource {
 }
 
 impl SampleSource for ReplaySource {
-    fn started_ns(&self) -> u64 {
-        self.capture.started_ns
+    fn started(&self) -> MonotonicTime {
+        self.capture.started
     }
 
     fn cpus(&self) -> u32 {
@@ -46,8 +47,8 @@ impl SampleSource for ReplaySource {
         Ok(self.batches.pop_front().unwrap_or_default())
     }
 
-    fn stop(&mut self) -> Result<u64> {
-        Ok(self.capture.ended_ns)
+    fn stop(&mut self) -> Result<MonotonicTime> {
+        Ok(self.capture.ended)
     }
 
     fn is_exhausted(&self) -> bool {

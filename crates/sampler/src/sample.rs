@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{COMM_BYTES, system_call::SystemCallAbi};
 use profiler_processes::Tid;
 use profiler_profile::ThreadState;
@@ -12,8 +13,9 @@ use crate::stack::RawStackId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub struct RawSample {
-    /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub time_ns: u64,
+    /// Its time.
+    #[cfg_attr(feature = "capture", serde(rename = "time_ns"))]
+    pub time: MonotonicTime,
     /// The CPU on which it was taken.
     pub cpu: u32,
     /// The process, in the profiler's PID namespace.

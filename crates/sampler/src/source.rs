@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use profiler_addresses::MonotonicTime;
+
 use crate::{batch::Batch, counts::KernelCounts, error::Result};
 
 /// A source of samples and sideband events.
 pub trait SampleSource: Send {
-    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    fn started_ns(&self) -> u64;
+    /// The start of sampling.
+    fn started(&self) -> MonotonicTime;
 
     /// The number of CPUs that are sampled.
     fn cpus(&self) -> u32;
@@ -25,8 +27,8 @@ pub trait SampleSource: Send {
         Ok(())
     }
 
-    /// Stops sampling, and returns its end, `CLOCK_MONOTONIC` nanoseconds. Pending records can still be read.
-    fn stop(&mut self) -> Result<u64>;
+    /// Stops sampling, and returns its end. Pending records can still be read.
+    fn stop(&mut self) -> Result<MonotonicTime>;
 
     /// Whether no further records will come.
     fn is_exhausted(&self) -> bool;

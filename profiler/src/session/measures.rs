@@ -116,7 +116,7 @@ mod tests {
     fn count(pipeline: &mut Pipeline, value: u64) {
         let pid = std::process::id();
         let sample = RawSample {
-            time_ns: 1,
+            time: MonotonicTime(1),
             cpu: 0,
             origin: Origin { event: 1, ..Origin::default() },
             value,
@@ -128,7 +128,7 @@ mod tests {
             waker: None,
             system_call: None,
         };
-        let batch = Batch { samples: vec![sample], watermark_ns: u64::MAX, ..Batch::default() };
+        let batch = Batch { samples: vec![sample], watermark: MonotonicTime(u64::MAX), ..Batch::default() };
         pipeline.process(batch, 0).unwrap();
     }
 

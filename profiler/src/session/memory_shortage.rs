@@ -38,6 +38,8 @@ mod tests {
     use profiler_profile::{Header, Loss};
     use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
 
+    use profiler_addresses::MonotonicTime;
+
     use super::*;
     use crate::session::{
         Adjustment,
@@ -60,7 +62,7 @@ mod tests {
     fn process(pipeline: &mut Pipeline, times_ns: &[u64]) {
         let pid = std::process::id();
         let samples = times_ns.iter().map(|time_ns| RawSample {
-            time_ns: *time_ns,
+            time: MonotonicTime(*time_ns),
             cpu: 0,
             origin: Origin::default(),
             value: 1,
@@ -72,7 +74,8 @@ mod tests {
             waker: None,
             system_call: None,
         });
-        let batch = Batch { samples: samples.collect(), watermark_ns: u64::MAX, ..Batch::default() };
+        let batch =
+            Batch { samples: samples.collect(), watermark: MonotonicTime(u64::MAX), ..Batch::default() };
         pipeline.process(batch, 0).unwrap();
     }
 

@@ -272,7 +272,7 @@ impl Pipeline {
         if batch.may_lack_events {
             self.processes.lose_events();
         }
-        self.processes.advance(MonotonicTime(batch.watermark_ns));
+        self.processes.advance(MonotonicTime(batch.watermark.0));
         if let Some(unwinding) = &mut self.unwinding {
             batch.stale_mappings.iter().for_each(|pid| self.processes.request_mappings(*pid));
             unwinding.update(&mut self.processes);
@@ -295,7 +295,7 @@ impl Pipeline {
                 None => self.losses.missing_stacks.add(sample.origin, sample.value),
             }
         }
-        self.stacks.advance(batch.watermark_ns);
+        self.stacks.advance(batch.watermark.0);
         let (assembler, runtime_events, early_events) =
             (&self.assembler, &self.runtime_events, &self.early_events);
         let is_needed = |key| {
@@ -476,16 +476,16 @@ impl Pipeline {
     /// Adds a sample to the current profile, once its process is known.
     fn add_sample(&mut self, received: ReceivedSample) {
         let sample = &received.sample;
-        if self.memory_shortage.sheds(sample.time_ns) {
+        if self.memory_shortage.sheds(sample.time.0) {
             return self.losses.shed_samples.add(sample.origin, sample.value);
         }
-        let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time_ns) {
+        let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time.0) {
             ProcessOfSample::Known(key) => key,
             ProcessOfSample::AfterWatermark => return self.early_samples.push(received),
             ProcessOfSample::NotATarget => return self.foreign.add(sample.origin, sample.value),
         };
         let waker_key = match &sample.waker {
-            Some(waker) => match self.process_of(waker.pid, waker.tid, waker.comm, sample.time_ns) {
+            Some(waker) => match self.process_of(waker.pid, waker.tid, waker.comm, sample.time.0) {
                 ProcessOfSample::Known(key) => Some(key),
                 ProcessOfSample::AfterWatermark | ProcessOfSample::NotATarget => None,
             },

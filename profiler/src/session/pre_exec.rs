@@ -1,5 +1,6 @@
 //! Removes samples that a started command takes before its exec: until then the process runs the profiler's own code.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{SidebandEvent, SidebandEventKind};
 use profiler_sampler::{Batch, RawSample};
 
@@ -43,7 +44,8 @@ impl PreExecFilter {
     /// Removes the samples before the exec from a batch in which it was looked for.
     pub(super) fn remove_samples(&mut self, batch: &mut Batch) {
         let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
-        let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time_ns < exec_ns;
+        let is_before =
+            |sample: &mut RawSample| sample.pid == self.pid && sample.time < MonotonicTime(exec_ns);
         for sample in batch.samples.extract_if(.., is_before) {
             self.removed.add(sample.origin, sample.value);
         }
@@ -66,7 +68,7 @@ mod tests {
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
         RawSample {
-            time_ns,
+            time: MonotonicTime(time_ns),
             cpu: 0,
             pid,
             tid: Tid::leader_of(pid),
@@ -92,7 +94,7 @@ mod tests {
     fn remaining(filter: &mut PreExecFilter, mut batch: Batch) -> Vec<(u32, u64)> {
         filter.find_exec(&batch);
         filter.remove_samples(&mut batch);
-        batch.samples.iter().map(|sample| (sample.pid, sample.time_ns)).collect()
+        batch.samples.iter().map(|sample| (sample.pid, sample.time.0)).collect()
     }
 
     #[test]

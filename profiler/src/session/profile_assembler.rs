@@ -130,19 +130,26 @@ impl ProfileAssembler {
         stacks: SampleStacks,
         waker: Option<SampleWaker<'_>>,
     ) {
-        let stack = self.cached_stack(symbolizer, process, sample.time_ns, stacks);
+        let stack = self.cached_stack(symbolizer, process, sample.time.0, stacks);
         let thread = self.thread(process, sample);
         if let Some(waker) = waker.filter(|_| self.may_defer_wake()) {
             return self.add_wake(symbolizer, sample, (thread, stack), waker);
         }
-        let RawSample { time_ns, cpu, value, origin, .. } = *sample;
+        let RawSample { time: time_ns, cpu, value, origin, .. } = *sample;
         match stack {
             CachedStack::Symbolized(stack) => {
-                self.push(origin, Measured { time_ns, cpu, thread, stack, value });
+                self.push(origin, Measured { time_ns: time_ns.0, cpu, thread, stack, value });
             }
             CachedStack::Deferred(stack) => {
                 let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
-                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, value, cpu, origin });
+                self.deferred_samples.push(DeferredSample {
+                    time_ns: time_ns.0,
+                    thread,
+                    stack,
+                    value,
+                    cpu,
+                    origin,
+                });
             }
         }
     }

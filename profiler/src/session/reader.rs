@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::monotonic_time;
 use profiler_sampler::{Batch, SampleSource, raise_thread_priority};
 
@@ -39,7 +40,7 @@ impl Reader {
 
     /// See [`SampleSource::started_ns`].
     pub(super) fn started_ns(&self) -> u64 {
-        self.source.started_ns()
+        self.source.started().0
     }
 
     /// Reads until the last profile is requested, or until the session is dropped.
@@ -75,7 +76,7 @@ impl Reader {
                 }
                 counts_before = Some(self.source.counts()?);
             }
-            let ended_ns = stopped_ns.unwrap_or_else(|| monotonic_time().0);
+            let ended_ns = stopped_ns.unwrap_or_else(|| MonotonicTime(monotonic_time().0));
             let batch = match &request {
                 Some(_) if counts_before.is_some() => self.source.end_interval()?,
                 Some(_) => self.source.read(Duration::ZERO)?,
@@ -94,7 +95,7 @@ impl Reader {
                 }
                 None => None,
             };
-            let message = Message::Request { request, counts, ended_ns };
+            let message = Message::Request { request, counts, ended_ns: ended_ns.0 };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
             }
@@ -131,8 +132,8 @@ mod tests {
     }
 
     impl SampleSource for Source {
-        fn started_ns(&self) -> u64 {
-            0
+        fn started(&self) -> MonotonicTime {
+            MonotonicTime(0)
         }
 
         fn cpus(&self) -> u32 {
@@ -149,10 +150,10 @@ mod tests {
             self.read(Duration::ZERO)
         }
 
-        fn stop(&mut self) -> Result<u64> {
+        fn stop(&mut self) -> Result<MonotonicTime> {
             self.stopped = true;
             let _ = self.stops.send(());
-            Ok(0)
+            Ok(MonotonicTime(0))
         }
 
         fn is_exhausted(&self) -> bool {

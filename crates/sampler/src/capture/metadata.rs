@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::ProcessFilter;
 use profiler_profile::{EventLedger, Loss};
 use serde::{Deserialize, Serialize};
@@ -31,10 +32,12 @@ pub struct Capture {
     pub has_user_stacks: bool,
     /// The number of CPUs that were sampled.
     pub cpus: u32,
-    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    pub started_ns: u64,
-    /// The end of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    pub ended_ns: u64,
+    /// The start of sampling.
+    #[serde(rename = "started_ns")]
+    pub started: MonotonicTime,
+    /// The end of sampling.
+    #[serde(rename = "ended_ns")]
+    pub ended: MonotonicTime,
     /// Nanoseconds since 1970-01-01 UTC.
     pub started_unix_ns: u64,
     /// The counters at the end.

@@ -1,5 +1,6 @@
 //! The first line of captures of version 1, whose sessions had ticks of CPUs alone.
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::ProcessFilter;
 use profiler_profile::Loss;
 use serde::Deserialize;
@@ -59,8 +60,8 @@ impl From<CaptureOfTicks> for Capture {
             events: EventSettings { frequency_hz: capture.frequency_hz, ..EventSettings::default() },
             has_user_stacks: true,
             cpus: capture.cpus,
-            started_ns: capture.started_ns,
-            ended_ns: capture.ended_ns,
+            started: MonotonicTime(capture.started_ns),
+            ended: MonotonicTime(capture.ended_ns),
             started_unix_ns: capture.started_unix_ns,
             counts: RecordedCounts {
                 lost_children: counts.lost_children,

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, num::NonZeroU64};
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::off_cpu::{OffCpuRecord, OffCpuThread, Waker};
 use profiler_processes::Tid;
 
@@ -16,8 +17,8 @@ use crate::{
 pub(super) struct CountedWaits {
     /// The index of the event.
     event: u16,
-    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds: no wait begins earlier.
-    started_ns: u64,
+    /// The start of sampling: no wait begins earlier.
+    started: MonotonicTime,
     /// By thread id: the waits that lasted at the end of an interval.
     unfinished: HashMap<Tid, UnfinishedWait>,
     intervals: u64,
@@ -29,9 +30,9 @@ pub(super) struct CountedWaits {
 
 #[derive(Debug)]
 struct UnfinishedWait {
-    since_ns: u64,
+    since: MonotonicTime,
     /// The end of its samples.
-    until_ns: u64,
+    until: MonotonicTime,
     /// The interval at whose end it lasted.
     interval: u64,
 }
@@ -42,17 +43,17 @@ impl CountedWaits {
         Self { event, until_wakeup, ..Self::default() }
     }
 
-    /// Sets the start of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn start(&mut self, started_ns: u64) {
-        self.started_ns = started_ns;
+    /// Sets the start of sampling.
+    pub(super) fn start(&mut self, started: MonotonicTime) {
+        self.started = started;
     }
 
     /// Adds the samples of a wait that has ended; `None` for an unknown state.
     pub(super) fn end(&mut self, record: &OffCpuRecord, batch: &mut Batch) -> Option<()> {
         let thread = &record.thread;
         let unfinished = self.unfinished.remove(&Tid(thread.tid));
-        let from_ns = self.begin_ns(thread, unfinished.as_ref());
-        self.add_samples(thread, (from_ns, record.ended_ns), batch)?;
+        let from = self.begin(thread, unfinished.as_ref());
+        self.add_samples(thread, (from, MonotonicTime(record.ended_ns)), batch)?;
         self.decoded += 1;
         Some(())
     }
@@ -66,16 +67,16 @@ impl CountedWaits {
     pub(super) fn add_unfinished(
         &mut self,
         threads: impl IntoIterator<Item = OffCpuThread>,
-        ended_ns: u64,
+        ended: MonotonicTime,
         batch: &mut Batch,
     ) {
         self.intervals += 1;
         for thread in threads {
-            let from_ns = self.begin_ns(&thread, self.unfinished.get(&Tid(thread.tid)));
-            if self.add_samples(&thread, (from_ns, ended_ns), batch).is_some() {
+            let from = self.begin(&thread, self.unfinished.get(&Tid(thread.tid)));
+            if self.add_samples(&thread, (from, ended), batch).is_some() {
                 let wait = UnfinishedWait {
-                    since_ns: thread.since_ns,
-                    until_ns: ended_ns,
+                    since: MonotonicTime(thread.since_ns),
+                    until: ended,
                     interval: self.intervals,
                 };
                 self.unfinished.insert(Tid(thread.tid), wait);
@@ -87,11 +88,11 @@ impl CountedWaits {
     }
 
     /// The time from which on a wait has no samples.
-    fn begin_ns(&self, thread: &OffCpuThread, unfinished: Option<&UnfinishedWait>) -> u64 {
-        let since_ns = thread.since_ns.max(self.started_ns);
+    fn begin(&self, thread: &OffCpuThread, unfinished: Option<&UnfinishedWait>) -> MonotonicTime {
+        let since = MonotonicTime(thread.since_ns).max(self.started);
         match unfinished {
-            Some(wait) if wait.since_ns == thread.since_ns => since_ns.max(wait.until_ns),
-            _ => since_ns,
+            Some(wait) if wait.since == MonotonicTime(thread.since_ns) => since.max(wait.until),
+            _ => since,
         }
     }
 
@@ -99,22 +100,22 @@ impl CountedWaits {
     fn add_samples(
         &self,
         thread: &OffCpuThread,
-        (from_ns, until_ns): (u64, u64),
+        (from, until): (MonotonicTime, MonotonicTime),
         batch: &mut Batch,
     ) -> Option<()> {
         let state = thread_state(thread.state)?;
-        let woken_ns = if thread.woken_ns == 0 { until_ns } else { thread.woken_ns.min(until_ns) };
-        let waker = (until_ns > woken_ns).then(|| raw_waker(&thread.waker)).flatten();
-        let blocked = (state, from_ns, woken_ns, waker);
-        let runnable = (thread_state(thread.woken_state)?, woken_ns.max(from_ns), until_ns, None);
+        let woken = if thread.woken_ns == 0 { until } else { MonotonicTime(thread.woken_ns).min(until) };
+        let waker = (until > woken).then(|| raw_waker(&thread.waker)).flatten();
+        let blocked = (state, from, woken, waker);
+        let runnable = (thread_state(thread.woken_state)?, woken.max(from), until, None);
         let parts = [Some(blocked), (!self.until_wakeup).then_some(runnable)];
-        for (state, from_ns, until_ns, waker) in parts.into_iter().flatten() {
-            if from_ns < until_ns {
+        for (state, from, until, waker) in parts.into_iter().flatten() {
+            if from < until {
                 batch.samples.push(RawSample {
-                    time_ns: until_ns,
+                    time: until,
                     cpu: thread.cpu,
                     origin: Origin { event: self.event, state: Some(state), is_duration: true },
-                    value: until_ns - from_ns,
+                    value: until.nanoseconds_since(from),
                     pid: thread.pid,
                     tid: Tid(thread.tid),
                     comm: Comm(thread.comm),
@@ -171,7 +172,7 @@ mod tests {
 
     /// State, end and length of each sample.
     fn samples(batch: &Batch) -> Vec<(ThreadState, u64, u64)> {
-        let part = |sample: &RawSample| (sample.origin.state.unwrap(), sample.time_ns, sample.value);
+        let part = |sample: &RawSample| (sample.origin.state.unwrap(), sample.time.0, sample.value);
         batch.samples.iter().map(part).collect()
     }
 
@@ -190,7 +191,7 @@ mod tests {
     fn the_time_for_which_a_woken_thread_waits_for_a_cpu_can_be_left_out() {
         let (mut waits, mut batch) = (CountedWaits::new(0, true), Batch::default());
         waits.end(&record(thread(100, 180), 200), &mut batch).unwrap();
-        waits.add_unfinished([thread(300, 320)], 340, &mut batch);
+        waits.add_unfinished([thread(300, 320)], MonotonicTime(340), &mut batch);
         waits.end(&record(thread(300, 320), 350), &mut batch).unwrap();
         let blocked = ThreadState::Blocked;
         assert_eq!(samples(&batch), [(blocked, 180, 80), (blocked, 320, 20)]);
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn a_wait_from_before_the_start_counts_from_the_start_on() {
         let (mut waits, mut batch) = (CountedWaits::default(), Batch::default());
-        waits.start(150);
+        waits.start(MonotonicTime(150));
         waits.end(&record(thread(100, 0), 200), &mut batch).unwrap();
         assert_eq!(samples(&batch), [(ThreadState::Blocked, 200, 50)]);
     }
@@ -230,14 +231,23 @@ mod tests {
             samples(&batch)
         };
         let (blocked, runnable) = (ThreadState::Blocked, ThreadState::Runnable);
-        assert_eq!(interval(&[thread(100, 0)], 150, None), [(blocked, 150, 50)]);
-        assert_eq!(interval(&[thread(100, 160)], 170, None), [(blocked, 160, 10), (runnable, 170, 10)]);
-        assert_eq!(interval(&[], 300, Some(record(thread(100, 160), 190))), [(runnable, 190, 20)]);
+        assert_eq!(interval(&[thread(100, 0)], MonotonicTime(150), None), [(blocked, 150, 50)]);
+        assert_eq!(
+            interval(&[thread(100, 160)], MonotonicTime(170), None),
+            [(blocked, 160, 10), (runnable, 170, 10)]
+        );
+        assert_eq!(
+            interval(&[], MonotonicTime(300), Some(record(thread(100, 160), 190))),
+            [(runnable, 190, 20)]
+        );
         // Another wait of the same thread.
-        assert_eq!(interval(&[thread(310, 0)], 320, None), [(blocked, 320, 10)]);
-        assert_eq!(interval(&[], 400, Some(record(thread(330, 0), 340))), [(blocked, 340, 10)]);
+        assert_eq!(interval(&[thread(310, 0)], MonotonicTime(320), None), [(blocked, 320, 10)]);
+        assert_eq!(
+            interval(&[], MonotonicTime(400), Some(record(thread(330, 0), 340))),
+            [(blocked, 340, 10)]
+        );
         for _ in 0..2 {
-            interval(&[], 500, None);
+            interval(&[], MonotonicTime(500), None);
         }
         assert!(waits.unfinished.is_empty());
     }

@@ -48,6 +48,7 @@ pub use config::INITIAL_PID_NAMESPACE;
 pub use cpus::check_present;
 pub(crate) use kernel_types::KernelTypes;
 pub use loader::raise_locked_memory_limit;
+use profiler_addresses::MonotonicTime;
 use profiler_common::Counter;
 use profiler_processes::monotonic_time;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -94,7 +95,7 @@ pub struct EbpfSource {
     cpu_selection: CpuSelection,
     plan: Plan,
     waker: Arc<OwnedFd>,
-    started_ns: u64,
+    started: MonotonicTime,
     last_cpu_check: Instant,
     /// When the opening events of the timers end.
     opening_ends: Option<Instant>,
@@ -159,7 +160,7 @@ impl LoadedSource {
             cpu_selection,
             plan,
             waker,
-            started_ns: 0,
+            started: MonotonicTime::ZERO,
             last_cpu_check: Instant::now(),
             opening_ends: None,
             past_ticks: TimerCounts::default(),
@@ -188,16 +189,16 @@ impl LoadedSource {
     pub fn start(self) -> Result<EbpfSource> {
         let mut source = self.0;
         if let Some(program) = source.programs.timer_program()? {
-            source.started_ns = monotonic_time().0;
+            source.started = monotonic_time();
             source.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
             source.begin_opening();
             source.count_idle_ticks()?;
         } else {
-            source.started_ns = monotonic_time().0;
+            source.started = monotonic_time();
         }
         let events = source.programs.events();
         source.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
-        events.iter_mut().try_for_each(|event| event.start(source.started_ns))?;
+        events.iter_mut().try_for_each(|event| event.start(source.started))?;
         Ok(source)
     }
 }
@@ -236,14 +237,14 @@ impl EbpfSource {
         self.programs.drain(batch);
     }
 
-    /// Adds sideband events, and brings what was read into the order of times. `read_ns`: before this time, all records were in the
+    /// Adds sideband events, and brings what was read into the order of times. `watermark`: before this time, all records were in the
     /// rings. After the end, none will follow.
-    fn complete(&mut self, batch: &mut Batch, read_ns: u64) -> Result<()> {
+    fn complete(&mut self, batch: &mut Batch, watermark: MonotonicTime) -> Result<()> {
         for cpu in &mut self.cpus {
             cpu.sideband.drain(batch);
         }
         self.update_cpus(batch)?;
-        self.order.order(batch, if self.stopped { u64::MAX } else { read_ns });
+        self.order.order(batch, if self.stopped { MonotonicTime::MAX } else { watermark });
         Ok(())
     }
 
@@ -375,8 +376,8 @@ impl Cpu {
 }
 
 impl SampleSource for EbpfSource {
-    fn started_ns(&self) -> u64 {
-        self.started_ns
+    fn started(&self) -> MonotonicTime {
+        self.started
     }
 
     fn cpus(&self) -> u32 {
@@ -391,9 +392,9 @@ impl SampleSource for EbpfSource {
         } else {
             self.wait(wait, &mut batch)?;
         }
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         self.drain(&mut batch);
-        self.complete(&mut batch, now_ns)?;
+        self.complete(&mut batch, now)?;
         Ok(batch)
     }
 
@@ -405,11 +406,12 @@ impl SampleSource for EbpfSource {
         }
         // The stacks that a pass sends are read before the waits that have them.
         self.programs.events().iter_mut().try_for_each(|event| event.run_last(&mut batch))?;
-        let now_ns = monotonic_time().0;
+        let now = monotonic_time();
         self.drain(&mut batch);
+        let until = now.saturating_sub(Duration::from_nanos(1));
         let mut events = self.programs.events().iter_mut();
-        events.try_for_each(|event| event.add_unfinished(now_ns - 1, &mut batch))?;
-        self.complete(&mut batch, now_ns)?;
+        events.try_for_each(|event| event.add_unfinished(until, &mut batch))?;
+        self.complete(&mut batch, now)?;
         Ok(batch)
     }
 
@@ -436,7 +438,7 @@ impl SampleSource for EbpfSource {
         Ok(())
     }
 
-    fn stop(&mut self) -> Result<u64> {
+    fn stop(&mut self) -> Result<MonotonicTime> {
         self.stopped = true;
         self.programs.events().iter_mut().for_each(|event| event.stop());
         for cpu in &self.cpus {
@@ -450,7 +452,7 @@ impl SampleSource for EbpfSource {
                 )
             })?;
         }
-        Ok(monotonic_time().0)
+        Ok(monotonic_time())
     }
 
     fn is_exhausted(&self) -> bool {

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{names, off_cpu::OffCpuThread};
 use profiler_processes::monotonic_time;
 use zerocopy::FromBytes;
@@ -35,8 +36,7 @@ pub(super) struct OffCpuWaits {
     blockage: Blockage,
     threads: OwnedFd,
     next_pass: Instant,
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    stopped_ns: Option<u64>,
+    stopped: Option<MonotonicTime>,
 }
 
 impl OffCpuWaits {
@@ -67,7 +67,7 @@ impl OffCpuWaits {
             blockage: Blockage::default(),
             threads: loader.map(names::MAP_OFF_CPU_THREADS)?,
             next_pass: Instant::now(),
-            stopped_ns: None,
+            stopped: None,
         })
     }
 
@@ -86,7 +86,7 @@ impl OffCpuWaits {
     /// Detaches the programs.
     pub(super) fn stop(&mut self) {
         self.tracepoints.clear();
-        self.stopped_ns = Some(monotonic_time().0);
+        self.stopped = Some(monotonic_time());
     }
 
     /// Runs the pass that is due. It sends stacks, which are read before the waits that have them.
@@ -107,18 +107,19 @@ impl OffCpuWaits {
     }
 
     /// The threads that wait at a time, or at the end of sampling if it was earlier, and that time.
-    pub(super) fn waiting_threads(&self, at_ns: u64) -> Result<(Vec<OffCpuThread>, u64)> {
-        let at_ns = self.stopped_ns.unwrap_or(at_ns);
-        Ok((self.read_threads(at_ns).map_err(failed)?, at_ns))
+    pub(super) fn waiting_threads(&self, at: MonotonicTime) -> Result<(Vec<OffCpuThread>, MonotonicTime)> {
+        let at = self.stopped.unwrap_or(at);
+        Ok((self.read_threads(at).map_err(failed)?, at))
     }
 
-    fn read_threads(&self, at_ns: u64) -> io::Result<Vec<OffCpuThread>> {
+    fn read_threads(&self, at: MonotonicTime) -> io::Result<Vec<OffCpuThread>> {
         let mut threads = Vec::new();
         for key in bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize)? {
             let thread = self.thread(&key)?;
             // A thread that runs between the two reads is in another wait, whose fields can be in the first.
             let is_stable = |read: &OffCpuThread| Some(read.since_ns) == self.since_ns(&key);
-            threads.extend(thread.filter(|read| (1..at_ns).contains(&read.since_ns) && is_stable(read)));
+            let waits = |read: &OffCpuThread| read.since_ns > 0 && MonotonicTime(read.since_ns) < at;
+            threads.extend(thread.filter(|read| waits(read) && is_stable(read)));
         }
         Ok(threads)
     }

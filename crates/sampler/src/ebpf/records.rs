@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
     unwind::StackEndReason,
@@ -39,7 +40,7 @@ pub(super) fn decode(
 /// The sample of a record that an event counts with this value.
 pub(super) fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
     RawSample {
-        time_ns: record.time_ns,
+        time: MonotonicTime(record.time_ns),
         cpu: record.cpu.into(),
         origin,
         value,
@@ -56,7 +57,7 @@ pub(super) fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> Ra
 /// The sample of the ticks of a thread that waited; `None` for an unknown state.
 pub(super) fn waiting_sample(thread: &WaitingThread, event: u16) -> Option<RawSample> {
     Some(RawSample {
-        time_ns: thread.time_ns,
+        time: MonotonicTime(thread.time_ns),
         cpu: thread.cpu,
         origin: Origin { event, state: Some(thread_state(thread.state)?), is_duration: false },
         value: thread.ticks(),

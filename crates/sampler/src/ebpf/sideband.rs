@@ -74,7 +74,7 @@ pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
 fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
     // With sample_id_all each record ends in the fields of sample_type, here the time alone.
     let (body, time) = record.body.split_last_chunk::<8>()?;
-    let time_ns = u64::from_ne_bytes(*time);
+    let time = MonotonicTime(u64::from_ne_bytes(*time));
     let mut fields = Fields { bytes: body };
     let (pid, tid, kind) = match record.kind {
         PERF_RECORD_MMAP2 => {
@@ -104,7 +104,7 @@ fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
     };
     // 0 and -1 are tasks that the reader's PID namespace does not show, and the kernel itself.
     let visible = pid != 0 && pid != u32::MAX;
-    Some(visible.then_some(SidebandEvent { time: MonotonicTime(time_ns), pid, tid, kind }))
+    Some(visible.then_some(SidebandEvent { time, pid, tid, kind }))
 }
 
 fn decode_mapping(fields: &mut Fields<'_>) -> Option<Mapping> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_sampler::{
     Batch, EventPlan,
@@ -70,8 +71,8 @@ impl SessionRecorder {
         let metadata = &mut self.metadata;
         metadata.target.clone_from(&interval.header.target);
         metadata.cpus = interval.header.cpus;
-        metadata.started_ns = started_ns;
-        metadata.ended_ns = interval.ended_ns;
+        metadata.started = MonotonicTime(started_ns);
+        metadata.ended = MonotonicTime(interval.ended_ns);
         metadata.started_unix_ns = interval.header.started_unix_ns;
         metadata.counts = (&interval.counts).into();
     }

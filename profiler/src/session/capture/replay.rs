@@ -77,7 +77,7 @@ impl Replay {
             target: recorded.target.clone(),
             started_unix_ns: recorded.started_unix_ns,
             cpus: recorded.cpus,
-            duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
+            duration_ns: recorded.ended.nanoseconds_since(recorded.started),
             ..Header::default()
         };
         let directories = debug_file_directories(&settings.names)?;

@@ -74,9 +74,9 @@ impl ProfileAssembler {
         waker: SampleWaker<'_>,
     ) {
         let waker_name = waker.name;
-        let waker = self.cached_stack(symbolizer, waker.process, sample.time_ns, waker.stacks);
-        let RawSample { time_ns, cpu, value, origin, .. } = *sample;
-        let wake = DeferredWake { time_ns, cpu, thread, value, origin, stack, waker, waker_name };
+        let waker = self.cached_stack(symbolizer, waker.process, sample.time.0, waker.stacks);
+        let RawSample { time: time_ns, cpu, value, origin, .. } = *sample;
+        let wake = DeferredWake { time_ns: time_ns.0, cpu, thread, value, origin, stack, waker, waker_name };
         self.deferred_wakes.push(wake);
     }
 

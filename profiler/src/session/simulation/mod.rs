@@ -92,7 +92,7 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let (requests, request_receiver) = channel();
     let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
     let cpu_before = cpu_time();
-    pipeline.start(source.started_ns());
+    pipeline.start(source.started().0);
     let reader = Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared);
     let reader = thread::spawn(move || reader.run(&request_receiver, &messages));
     let (profile, worst_delay) = process(&mut pipeline, &message_receiver, (&requests, &waker), samples)?;
@@ -129,10 +129,10 @@ fn process(
         match message {
             Message::Batch(batch, now_ns) => {
                 let count = batch.samples.len() as u64;
-                let oldest_ns = batch.samples.iter().map(|sample| sample.time_ns).min();
+                let oldest_ns = batch.samples.iter().map(|sample| sample.time).min();
                 pipeline.process(batch, now_ns)?;
                 if let Some(oldest_ns) = oldest_ns {
-                    worst_delay_ns = worst_delay_ns.max(monotonic_time().0.saturating_sub(oldest_ns));
+                    worst_delay_ns = worst_delay_ns.max(monotonic_time().0.saturating_sub(oldest_ns.0));
                 }
                 if missing > 0 && missing <= count {
                     let (reply, _) = channel();

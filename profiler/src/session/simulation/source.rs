@@ -100,7 +100,7 @@ impl SimulatedSource {
         let id = NonZeroU64::new(stack);
         let kernel_stack: RawStackId = NonZeroU64::new(FIRST_KERNEL_STACK + random.below(KERNEL_STACKS));
         let sample = RawSample {
-            time_ns: 0,
+            time: MonotonicTime(0),
             cpu: 0,
             pid,
             tid: Tid::leader_of(pid),
@@ -137,7 +137,7 @@ impl SimulatedSource {
             match record {
                 Record::Sample(sample, stack) => {
                     batch.stacks.push(stack);
-                    batch.samples.push(RawSample { time_ns, cpu: cpu as u32, ..sample });
+                    batch.samples.push(RawSample { time: MonotonicTime(time_ns), cpu: cpu as u32, ..sample });
                 }
                 Record::Event(event) => {
                     batch.events.push(SidebandEvent { time: MonotonicTime(time_ns), ..event });
@@ -148,8 +148,8 @@ impl SimulatedSource {
 }
 
 impl SampleSource for SimulatedSource {
-    fn started_ns(&self) -> u64 {
-        self.started_ns
+    fn started(&self) -> MonotonicTime {
+        MonotonicTime(self.started_ns)
     }
 
     fn cpus(&self) -> u32 {
@@ -168,13 +168,13 @@ impl SampleSource for SimulatedSource {
         for cpu in 0..self.cpus.len() {
             self.drain(cpu, &mut batch);
         }
-        self.order.order(&mut batch, watermark_ns);
+        self.order.order(&mut batch, MonotonicTime(watermark_ns));
         Ok(batch)
     }
 
-    fn stop(&mut self) -> Result<u64> {
+    fn stop(&mut self) -> Result<MonotonicTime> {
         self.stopped = true;
-        Ok(monotonic_time().0)
+        Ok(MonotonicTime(monotonic_time().0))
     }
 
     fn is_exhausted(&self) -> bool {

@@ -254,9 +254,11 @@ impl MappingInstaller {
     fn evict_idle(&mut self) -> bool {
         let idle_since_ns = monotonic_time().0.saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
         let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
-        let used_ns = |pid| self.maps.process_used_ns(pid).unwrap_or(0);
-        let idle: Vec<u32> =
-            installed.map(|(pid, _)| *pid).filter(|pid| used_ns(*pid) < idle_since_ns).collect();
+        let used_ns = |pid| self.maps.process_last_use(pid).unwrap_or(MonotonicTime(0));
+        let idle: Vec<u32> = installed
+            .map(|(pid, _)| *pid)
+            .filter(|pid| used_ns(*pid) < MonotonicTime(idle_since_ns))
+            .collect();
         for pid in &idle {
             self.remove(*pid);
         }

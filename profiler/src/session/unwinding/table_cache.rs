@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
 use profiler_elf_symbols::{Elf, Machine};
@@ -534,7 +534,7 @@ fn charged_bytes(table: &UnwindTable) -> usize {
 
 /// The time since the unwinder last found a table by a segment.
 fn idle_time(maps: &UnwindMaps, segment: FileSegment, now_ns: u64) -> Duration {
-    Duration::from_nanos(now_ns.saturating_sub(maps.segment_used_ns(segment).unwrap_or(0)))
+    Duration::from_nanos(now_ns.saturating_sub(maps.segment_last_use(segment).unwrap_or(MonotonicTime(0)).0))
 }
 
 #[cfg(test)]

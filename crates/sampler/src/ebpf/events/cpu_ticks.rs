@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{Counter, RecordKind, SampleRecord};
 use profiler_profile::{Event, EventLedger, Loss, ThreadState};
 use zerocopy::FromBytes;
@@ -86,7 +87,7 @@ struct LoadedTicks {
 
 impl LoadedEvent for LoadedTicks {
     /// The timers are started on each CPU.
-    fn start(&mut self, _started_ns: u64) -> Result<()> {
+    fn start(&mut self, _started: MonotonicTime) -> Result<()> {
         Ok(())
     }
 

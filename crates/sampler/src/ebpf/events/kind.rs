@@ -2,6 +2,7 @@
 
 use std::{fmt, os::fd::BorrowedFd};
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{Config, RecordKind};
 use profiler_profile::{Event, EventLedger};
 
@@ -86,8 +87,8 @@ pub struct Waits {
 
 /// A kind whose programs are loaded. Dropping it detaches and unloads them.
 pub(crate) trait LoadedEvent: Send {
-    /// Attaches the programs. `started_ns` is the start of sampling, `CLOCK_MONOTONIC` nanoseconds.
-    fn start(&mut self, started_ns: u64) -> Result<()>;
+    /// Attaches the programs. `started` is the start of sampling.
+    fn start(&mut self, started: MonotonicTime) -> Result<()>;
 
     /// Decodes a record; `None` if it is not of this kind, or malformed.
     fn decode(&mut self, kind: RecordKind, record: &[u8], batch: &mut Batch) -> Option<()>;
@@ -123,7 +124,7 @@ pub(crate) trait LoadedEvent: Send {
     }
 
     /// Adds the samples so far of waits that last at the end of an interval, up to a time. All pending records were decoded.
-    fn add_unfinished(&mut self, _until_ns: u64, _batch: &mut Batch) -> Result<()> {
+    fn add_unfinished(&mut self, _until: MonotonicTime, _batch: &mut Batch) -> Result<()> {
         Ok(())
     }
 }

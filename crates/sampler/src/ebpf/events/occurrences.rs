@@ -2,6 +2,7 @@
 
 use std::io;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{
     RecordKind,
     event::{EventRecord, MAX_EVENTS},
@@ -102,7 +103,7 @@ struct LoadedOccurrences {
 }
 
 impl LoadedEvent for LoadedOccurrences {
-    fn start(&mut self, _started_ns: u64) -> Result<()> {
+    fn start(&mut self, _started: MonotonicTime) -> Result<()> {
         self.events.start()
     }
 

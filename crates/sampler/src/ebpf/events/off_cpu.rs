@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{
     Config, Counter, RecordKind, names,
     off_cpu::{LEAST_STACK_COPIES_PER_CPU, OffCpuConfig, OffCpuRecord, STACK_COPIES},
@@ -109,8 +110,8 @@ struct LoadedWaits {
 }
 
 impl LoadedEvent for LoadedWaits {
-    fn start(&mut self, started_ns: u64) -> Result<()> {
-        self.counted.start(started_ns);
+    fn start(&mut self, started: MonotonicTime) -> Result<()> {
+        self.counted.start(started);
         self.waits.start()
     }
 
@@ -148,9 +149,9 @@ impl LoadedEvent for LoadedWaits {
         self.waits.run_pass()
     }
 
-    fn add_unfinished(&mut self, until_ns: u64, batch: &mut Batch) -> Result<()> {
-        let (threads, ended_ns) = self.waits.waiting_threads(until_ns)?;
-        self.counted.add_unfinished(threads, ended_ns, batch);
+    fn add_unfinished(&mut self, until: MonotonicTime, batch: &mut Batch) -> Result<()> {
+        let (threads, ended) = self.waits.waiting_threads(until)?;
+        self.counted.add_unfinished(threads, ended, batch);
         Ok(())
     }
 }

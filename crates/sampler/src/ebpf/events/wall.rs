@@ -1,5 +1,6 @@
 //! Wall-clock samples: passes over threads that wait, and ticks of threads that run.
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::{Counter, RecordKind, names, requested_stack::MAX_STACK_REQUESTS, wall::WaitRecord};
 use profiler_profile::{Event, EventLedger, Loss, ThreadState};
 use zerocopy::FromBytes;
@@ -83,7 +84,7 @@ struct LoadedWall {
 }
 
 impl LoadedEvent for LoadedWall {
-    fn start(&mut self, _started_ns: u64) -> Result<()> {
+    fn start(&mut self, _started: MonotonicTime) -> Result<()> {
         let started = self.passes.take().map(WallThread::start).transpose();
         self.thread = started.map_err(|error| {
             Error::with_source(ErrorKind::Io, "failed to start the thread of wall-clock samples", error)

@@ -15,6 +15,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::{
     FileSegment, MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
     MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
@@ -275,12 +276,12 @@ impl UnwindMaps {
             .map_err(full_or_io)
     }
 
-    /// When the unwinder last found a table by this segment, `CLOCK_MONOTONIC` nanoseconds.
-    pub fn segment_used_ns(&self, segment: FileSegment) -> Option<u64> {
+    /// When the unwinder last found a table by this segment.
+    pub fn segment_last_use(&self, segment: FileSegment) -> Option<MonotonicTime> {
         let mut table = SegmentTable::default();
         let fd = self.maps.segments.as_fd();
         bpf::look_up_element(fd, segment.as_bytes(), table.as_mut_bytes()).ok()?;
-        Some(table.used_ns)
+        Some(MonotonicTime(table.used_ns))
     }
 
     /// Removes a segment, before the table of its file is removed.
@@ -332,12 +333,12 @@ impl UnwindMaps {
             .map_err(full_or_io)
     }
 
-    /// The last sample of a process, or its installation, `CLOCK_MONOTONIC` nanoseconds.
-    pub fn process_used_ns(&self, pid: u32) -> Option<u64> {
+    /// The last sample of a process, or its installation.
+    pub fn process_last_use(&self, pid: u32) -> Option<MonotonicTime> {
         let mut entry = ProcessEntry::default();
         let fd = self.maps.processes.as_fd();
         bpf::look_up_element(fd, &pid.to_ne_bytes(), entry.as_mut_bytes()).ok()?;
-        Some(entry.used_ns)
+        Some(MonotonicTime(entry.used_ns))
     }
 
     /// The processes that the unwinder handles. The fork program adds their children.

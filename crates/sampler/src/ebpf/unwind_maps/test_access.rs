@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::{MAX_MAPPINGS, MAX_PAGES, ProcessEntry, ROWS_PER_CHUNK};
 use zerocopy::IntoBytes;
 
@@ -23,8 +24,8 @@ impl UnwindMaps {
     }
 
     /// Sets the time of the last sample of a process.
-    pub fn set_used_ns(&self, pid: u32, used_ns: u64) {
-        let entry = ProcessEntry { used_ns, ..self.process(pid).unwrap() };
+    pub fn set_last_use(&self, pid: u32, last_use: MonotonicTime) {
+        let entry = ProcessEntry { used_ns: last_use.0, ..self.process(pid).unwrap() };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).unwrap();
     }
 

@@ -442,7 +442,7 @@ fn idle_processes_make_place_for_others() {
     let taken = fixture.fill();
     fixture.apply(own(), jit(0x1000));
     assert!(fixture.is_suspended(), "all processes were sampled a moment ago");
-    idle.iter().for_each(|child| fixture.installer.maps.set_used_ns(child.id(), 1));
+    idle.iter().for_each(|child| fixture.installer.maps.set_last_use(child.id(), MonotonicTime(1)));
     fixture.advance(MAX_RETRY_INTERVAL);
     fixture.apply(own(), jit(0x4000));
     assert!(!fixture.is_suspended());
