@@ -1,9 +1,9 @@
 //! Newtypes for addresses in process memory, addresses in ELF files, file offsets and points in time.
 //!
-//! A profiler handles three kinds of 64-bit numbers that must not be mixed: the address of code in a running process, the
-//! address of the same code in its ELF file, and the offset of its bytes in that file. Each has a type of its own here,
-//! so that the compiler rejects a confusion. [`MonotonicTime`] is a point in time on the clock of
-//! samples and events. [`CodeMap`] finds the code that was at an address at a time.
+//! A profiler handles three kinds of 64-bit numbers that must not be mixed: the address of code in a running process,
+//! the address of the same code in its ELF file, and the offset of its bytes in that file. Each has a type of its own
+//! here, so that the compiler rejects a confusion. [`MonotonicTime`] is a point in time on the clock of samples and
+//! events. [`CodeMap`] finds the code that was at an address at a time.
 //!
 //! ```
 //! use profiler_addresses::{ElfAddress, RuntimeAddress};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Nanoseconds of `CLOCK_MONOTONIC` (`clock_gettime(2)`).
+/// A point in time: nanoseconds of `CLOCK_MONOTONIC` (`clock_gettime(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(transparent))]
 pub struct MonotonicTime(pub u64);

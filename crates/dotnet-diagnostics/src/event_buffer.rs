@@ -168,8 +168,8 @@ impl EventBuffer {
         self.add_occurrences(found);
     }
 
-    /// The events up to the end of an interval: those that have ended, and if the interval is the last one,
-    /// those that have begun. The others stay for the next interval.
+    /// The events up to the end of an interval: those that have ended, and if the interval is the last one, those that
+    /// have begun. The others stay for the next interval.
     pub(super) fn take(&mut self, interval_end: MonotonicTime, is_last: bool) -> TakenEvents {
         let mut found = Vec::new();
         let end = if is_last { MonotonicTime::MAX } else { interval_end };

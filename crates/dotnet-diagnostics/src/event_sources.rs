@@ -114,8 +114,8 @@ impl EventSources {
         if self.request.has_stacks() { started } else { Vec::new() }
     }
 
-    /// Waits for the events up to the end of an interval, and returns those that have ended by then. A
-    /// runtime writes its events every 100 ms: later ones are of the next interval.
+    /// Waits for the events up to the end of an interval, and returns those that have ended by then. A runtime writes
+    /// its events every 100 ms: later ones are of the next interval.
     pub fn receive(&mut self, interval_end: MonotonicTime, is_last: bool) -> Vec<ProcessEvents> {
         if is_last {
             self.listeners_mut().for_each(EventListener::wait_until_stopped);

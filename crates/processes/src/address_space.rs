@@ -76,8 +76,9 @@ impl AddressSpace {
         self.current.values().any(is_equal)
     }
 
-    /// Replaces the current mappings by those of `later`, which were read at some time in `read_during`; what changed meanwhile
-    /// is known from events. A mapping that no event reported is taken for an old one, unless it replaces another.
+    /// Replaces the current mappings by those of `later`, which were read at some time in `read_during`; what changed
+    /// meanwhile is known from events. A mapping that no event reported is taken for an old one, unless it replaces
+    /// another.
     pub(crate) fn reconcile(&mut self, later: &Self, read_during: Range<MonotonicTime>) {
         let is_gone = |timed: &&CurrentMapping| {
             let found = later.find(timed.mapping.start, MonotonicTime::MAX);

@@ -38,8 +38,8 @@ pub struct Ancestor {
     pub pid: u32,
     /// Its attributes.
     pub identity: Arc<Identity>,
-    /// The time of the fork: the descendant has none of its later code. One that the session did not see is
-    /// known in clock ticks: this is the first time at which it can have been.
+    /// The time of the fork: the descendant has none of its later code. One that the session did not see is known in
+    /// clock ticks: this is the first time at which it can have been.
     pub forked_after: MonotonicTime,
     /// The last time at which the fork can have been.
     pub forked: MonotonicTime,

@@ -235,8 +235,8 @@ impl ProcessTable {
         keys.filter_map(|key| self.remove(key)).collect()
     }
 
-    /// Ends an interval: only times from `from` on are looked up from now on. Retires the processes
-    /// that have ended, those without samples for some intervals, and mappings that were replaced before.
+    /// Ends an interval: only times from `from` on are looked up from now on. Retires the processes that have ended,
+    /// those without samples for some intervals, and mappings that were replaced before.
     pub fn end_interval(&mut self, from: MonotonicTime) {
         self.interval += 1;
         self.processes.values_mut().for_each(|process| process.retire_replaced(from));

@@ -243,10 +243,9 @@ fn failed(path: &Path, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use profiler_addresses::MonotonicTime;
     use profiler_processes::{ProcessFilter, Tid};
     use profiler_profile::{EventLedger, Loss, ThreadState};
-
-    use profiler_addresses::MonotonicTime;
 
     use super::*;
     use crate::{

@@ -59,8 +59,8 @@ pub(crate) struct MappedCode<'a> {
 }
 
 impl PerfMap {
-    /// Decodes the next bytes of the file, which were written after `written_after`. Their code may
-    /// exist from that time on, unless it replaces other code: that exists from [`end_poll`](Self::end_poll) on.
+    /// Decodes the next bytes of the file, which were written after `written_after`. Their code may exist from that
+    /// time on, unless it replaces other code: that exists from [`end_poll`](Self::end_poll) on.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after: MonotonicTime) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);

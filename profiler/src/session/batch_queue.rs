@@ -37,7 +37,7 @@ impl<'a> BatchQueue<'a> {
         if self.pending.records() > self.max_pending_records {
             return self.flush();
         }
-        let message = Message::Batch(std::mem::take(&mut self.pending), monotonic_time().0);
+        let message = Message::Batch(std::mem::take(&mut self.pending), monotonic_time());
         if let Err(TrySendError::Full(Message::Batch(batch, _))) = self.messages.try_send(message) {
             self.pending = batch;
         }
@@ -47,7 +47,7 @@ impl<'a> BatchQueue<'a> {
     pub(super) fn flush(&mut self) {
         let batch = std::mem::take(&mut self.pending);
         if !batch.is_empty() {
-            let _ = self.messages.send(Message::Batch(batch, monotonic_time().0));
+            let _ = self.messages.send(Message::Batch(batch, monotonic_time()));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The interval of a profile.
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::Header;
 use profiler_sampler::KernelCounts;
 
@@ -9,8 +10,7 @@ use super::Adjustment;
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) header: Header,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub(super) ended_ns: u64,
+    pub(super) ended: MonotonicTime,
     /// The counters before the last batch was read.
     pub(super) counts_before: KernelCounts,
     /// The counters after it.

@@ -1,5 +1,6 @@
 //! What conditions are evaluated on: the runtime events and the occurrences of counted events since the last moment.
 
+use profiler_addresses::MonotonicTime;
 use profiler_dotnet_diagnostics::{CollectedEvent, ProcessEvents};
 use profiler_processes::Process;
 use profiler_profile::{Header, Profile};
@@ -16,15 +17,14 @@ pub(super) struct MeasuredEvents {
     /// The indices that they have in the session.
     indices: Vec<u16>,
     assembler: ProfileAssembler,
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    started_ns: u64,
+    started: MonotonicTime,
 }
 
 impl MeasuredEvents {
-    /// No events. `started_ns` is the start, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn new(plan: &EventPlan, started_ns: u64) -> Self {
+    /// No events since `started`.
+    pub(super) fn new(plan: &EventPlan, started: MonotonicTime) -> Self {
         let (events, indices) = plan.measured();
-        Self { assembler: ProfileAssembler::new(&events, false, started_ns), events, indices, started_ns }
+        Self { assembler: ProfileAssembler::new(&events, false, started), events, indices, started }
     }
 
     /// Adds runtime events without their stacks.
@@ -44,15 +44,15 @@ impl MeasuredEvents {
     }
 
     /// The events up to a time, and a sample of each counted event with its sum in `sums`. The next moment begins.
-    pub(super) fn take(&mut self, sums: &Counts, ended_ns: u64) -> Profile {
-        let next = ProfileAssembler::new(&self.events, false, ended_ns);
+    pub(super) fn take(&mut self, sums: &Counts, ended: MonotonicTime) -> Profile {
+        let next = ProfileAssembler::new(&self.events, false, ended);
         let mut assembler = std::mem::replace(&mut self.assembler, next);
-        let started_ns = std::mem::replace(&mut self.started_ns, ended_ns);
+        let started = std::mem::replace(&mut self.started, ended);
         let sums: Vec<_> = self.indices.iter().map(|index| sums.get(usize::from(*index))).collect();
         assembler.add_sums(&sums);
         let header = Header {
-            started_monotonic_ns: started_ns,
-            duration_ns: ended_ns.saturating_sub(started_ns),
+            started_monotonic_ns: started.0,
+            duration_ns: ended.nanoseconds_since(started),
             ..Header::default()
         };
         assembler.finish(|_| None).0.finish(header)
@@ -63,12 +63,6 @@ impl MeasuredEvents {
 mod tests {
     use std::sync::Arc;
 
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
-    use profiler_profile::RuntimeEventKind;
-    use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
-
-    use profiler_addresses::MonotonicTime;
-
     use super::*;
     use crate::session::{
         Adjustment,
@@ -76,6 +70,9 @@ mod tests {
         pipeline::{Pipeline, PipelineParts},
         test_symbolizer::symbolizer,
     };
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
+    use profiler_profile::RuntimeEventKind;
+    use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
 
     #[test]
     fn a_moment_has_the_runtime_events_since_the_last_one_without_stacks() {
@@ -95,20 +92,21 @@ mod tests {
         };
         let (pid, comm, events, omitted) = (7, "app".to_owned(), vec![event], Vec::new());
         let reported = ProcessEvents { process: key, pid, comm, events, omitted };
-        let mut measured = MeasuredEvents::new(&EventPlan::default(), 100);
+        let mut measured = MeasuredEvents::new(&EventPlan::default(), MonotonicTime(100));
         measured.add(&mut symbolizer, processes.get(key), &reported);
-        let moment = measured.take(&Counts::default(), 150);
+        let moment = measured.take(&Counts::default(), MonotonicTime(150));
         let events = moment.runtime_events().iter().map(|event| (event.duration_ns, event.stack));
         assert_eq!(events.collect::<Vec<_>>(), [(20, None)], "it has begun before");
         assert_eq!(reported.events[0].stack.len(), 2, "for the profile");
-        assert!(measured.take(&Counts::default(), 200).runtime_events().is_empty());
+        assert!(measured.take(&Counts::default(), MonotonicTime(200)).runtime_events().is_empty());
     }
 
     fn finish(pipeline: &mut Pipeline) -> Profile {
         let header = Header { cpus: 2, ..Header::default() };
         let (counts_before, counts) = (KernelCounts::default(), KernelCounts::default());
         let adjustment = Adjustment::default();
-        let interval = Interval { header, ended_ns: 10, counts_before, counts, adjustment, is_last: false };
+        let interval =
+            Interval { header, ended: MonotonicTime(10), counts_before, counts, adjustment, is_last: false };
         pipeline.finish_interval(interval, &|| false)
     }
 
@@ -128,8 +126,8 @@ mod tests {
             waker: None,
             system_call: None,
         };
-        let batch = Batch { samples: vec![sample], watermark: MonotonicTime(u64::MAX), ..Batch::default() };
-        pipeline.process(batch, 0).unwrap();
+        let batch = Batch { samples: vec![sample], watermark: MonotonicTime::MAX, ..Batch::default() };
+        pipeline.process(batch, MonotonicTime(0)).unwrap();
     }
 
     fn values(profile: &Profile) -> u64 {
@@ -144,20 +142,24 @@ mod tests {
         let symbolizer = symbolizer(Arc::clone(&proc));
         let parts = PipelineParts::new(proc, ProcessFilter::All, symbolizer, events);
         let mut pipeline = Pipeline::new(parts);
-        let measure = |pipeline: &mut Pipeline, ended_ns| {
+        let measure = |pipeline: &mut Pipeline, ended| {
             pipeline.begin_measures();
-            let measured = pipeline.take_measures(ended_ns).unwrap();
+            let measured = pipeline.take_measures(ended).unwrap();
             (values(&measured), measured.header().started_monotonic_ns, measured.header().duration_ns)
         };
         count(&mut pipeline, 3);
         count(&mut pipeline, 4);
-        assert_eq!(measure(&mut pipeline, 5), (7, 0, 5), "also those from before the first request");
+        assert_eq!(
+            measure(&mut pipeline, MonotonicTime(5)),
+            (7, 0, 5),
+            "also those from before the first request"
+        );
         count(&mut pipeline, 20);
-        assert_eq!(measure(&mut pipeline, 8), (20, 5, 3));
+        assert_eq!(measure(&mut pipeline, MonotonicTime(8)), (20, 5, 3));
         assert_eq!(values(&finish(&mut pipeline)), 27);
         count(&mut pipeline, 100);
-        assert_eq!(measure(&mut pipeline, 12), (100, 8, 4));
-        assert_eq!(measure(&mut pipeline, 13), (0, 12, 1));
+        assert_eq!(measure(&mut pipeline, MonotonicTime(12)), (100, 8, 4));
+        assert_eq!(measure(&mut pipeline, MonotonicTime(13)), (0, 12, 1));
         assert_eq!(values(&finish(&mut pipeline)), 100);
     }
 }

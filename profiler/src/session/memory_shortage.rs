@@ -1,14 +1,18 @@
 //! Whether the profiler is short of memory. Then samples that wait too long for the pipeline are shed, and no unwind tables are built.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::monotonic_time;
 
-/// While memory is short, samples are shed that have waited for longer, nanoseconds.
-const MAX_WAIT_NS: u64 = 500_000_000;
+/// While memory is short, samples are shed that have waited for longer.
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// A flag that the thread that measures memory sets for the threads of a session. A session whose memory is not measured is never
 /// short of it.
@@ -26,20 +30,14 @@ impl MemoryShortage {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether a sample of this time is shed, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn sheds(&self, time_ns: u64) -> bool {
-        self.is_present() && monotonic_time().0.saturating_sub(time_ns) > MAX_WAIT_NS
+    /// Whether a sample of this time is shed.
+    pub(super) fn sheds(&self, time: MonotonicTime) -> bool {
+        self.is_present() && monotonic_time().saturating_since(time) > MAX_WAIT
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use profiler_processes::{ProcFs, ProcessFilter, Tid};
-    use profiler_profile::{Header, Loss};
-    use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
-
-    use profiler_addresses::MonotonicTime;
-
     use super::*;
     use crate::session::{
         Adjustment,
@@ -47,6 +45,9 @@ mod tests {
         pipeline::{Pipeline, PipelineParts},
         test_symbolizer::symbolizer,
     };
+    use profiler_processes::{ProcFs, ProcessFilter, Tid};
+    use profiler_profile::{Header, Loss};
+    use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
 
     /// A pipeline for all processes, and its flag.
     fn pipeline() -> (Pipeline, MemoryShortage) {
@@ -74,9 +75,8 @@ mod tests {
             waker: None,
             system_call: None,
         });
-        let batch =
-            Batch { samples: samples.collect(), watermark: MonotonicTime(u64::MAX), ..Batch::default() };
-        pipeline.process(batch, 0).unwrap();
+        let batch = Batch { samples: samples.collect(), watermark: MonotonicTime::MAX, ..Batch::default() };
+        pipeline.process(batch, MonotonicTime(0)).unwrap();
     }
 
     #[test]
@@ -90,7 +90,8 @@ mod tests {
         process(&mut pipeline, &[6]);
         let (counts_before, counts) = (KernelCounts::default(), KernelCounts::of_ticks(100));
         let (header, adjustment) = (Header::default(), Adjustment::default());
-        let interval = Interval { header, ended_ns: 10, counts_before, counts, adjustment, is_last: false };
+        let interval =
+            Interval { header, ended: MonotonicTime(10), counts_before, counts, adjustment, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
         let ledger = profile.first_ledger();
         assert_eq!((ledger.due, ledger.reported), (7, 4), "{ledger:?}");

@@ -1,5 +1,6 @@
 //! What the reader thread sends to the pipeline thread.
 
+use profiler_addresses::MonotonicTime;
 use profiler_sampler::{Batch, KernelCounts};
 
 use super::Request;
@@ -7,10 +8,10 @@ use super::Request;
 /// One message.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
-    Batch(Batch, u64),
+    /// A batch and the time at which it was read.
+    Batch(Batch, MonotonicTime),
     /// A request, after all batches up to its end. `counts` is `Some` for a profile.
-    Request { request: Request, counts: Option<Box<IntervalCounts>>, ended_ns: u64 },
+    Request { request: Request, counts: Option<Box<IntervalCounts>>, ended: MonotonicTime },
 }
 
 /// The counters at the end of an interval.

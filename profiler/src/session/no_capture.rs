@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_sampler::{Batch, EventPlan};
 
@@ -33,7 +34,7 @@ impl SessionRecorder {
         Ok(())
     }
 
-    pub(super) fn note_end(&mut self, _: &Interval, _: u64) {}
+    pub(super) fn note_end(&mut self, _: &Interval, _: MonotonicTime) {}
 
     pub(super) fn finish(&mut self) -> Result<()> {
         Ok(())

@@ -1,6 +1,9 @@
 //! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
@@ -28,13 +31,13 @@ use super::{
 use crate::error::Result;
 
 /// Polls of perf maps, jitdumps and diagnostics sockets: huge files take a tenth of the thread's time.
-const JIT_POLL: Poll = Poll::new(100_000_000, 9);
+const JIT_POLL: Poll = Poll::new(Duration::from_millis(100), 9);
 
 /// Readings of the owners of .NET monitors, where waits are sampled: thousands of locks take a hundredth of the thread's time.
-const MONITOR_POLL: Poll = Poll::new(1_000_000_000, 99);
+const MONITOR_POLL: Poll = Poll::new(Duration::from_secs(1), 99);
 
 /// Readings of the owners of mutexes, where waits are sampled. Each takes 20 ms of CPU time at most, and more time on a busy machine.
-const MUTEX_POLL: Poll = Poll::new(1_000_000_000, 9);
+const MUTEX_POLL: Poll = Poll::new(Duration::from_secs(1), 9);
 
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
@@ -65,9 +68,9 @@ pub(super) struct Pipeline {
     recorder: SessionRecorder,
     memory_shortage: MemoryShortage,
     losses: IntervalLosses,
-    /// The zero of the times in the current profile, and in the first one, `CLOCK_MONOTONIC` nanoseconds.
-    interval_started_ns: u64,
-    session_started_ns: u64,
+    /// The zero of the times in the current profile, and in the first one.
+    interval_started: MonotonicTime,
+    session_started: MonotonicTime,
     jit_poll: Poll,
     monitor_poll: Poll,
     mutex_poll: Poll,
@@ -143,7 +146,7 @@ impl Pipeline {
             runtime_events: parts.runtime_events,
             unwinding: None,
             stacks: RetainedStacks::new(parts.forget_stack),
-            assembler: ProfileAssembler::new(&parts.events, parts.has_user_stacks, 0),
+            assembler: ProfileAssembler::new(&parts.events, parts.has_user_stacks, MonotonicTime::ZERO),
             events: parts.events,
             has_user_stacks: parts.has_user_stacks,
             early_samples: Vec::new(),
@@ -156,8 +159,8 @@ impl Pipeline {
             recorder: parts.recorder,
             memory_shortage: parts.memory_shortage,
             losses: IntervalLosses::default(),
-            interval_started_ns: 0,
-            session_started_ns: 0,
+            interval_started: MonotonicTime::ZERO,
+            session_started: MonotonicTime::ZERO,
             jit_poll: JIT_POLL,
             monitor_poll: MONITOR_POLL,
             mutex_poll: MUTEX_POLL,
@@ -233,11 +236,11 @@ impl Pipeline {
         Arc::clone(self.symbolizer.work_budget())
     }
 
-    /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn start(&mut self, started_ns: u64) {
-        self.interval_started_ns = started_ns;
-        self.session_started_ns = started_ns;
-        self.assembler = ProfileAssembler::new(&self.events, self.has_user_stacks, started_ns);
+    /// Sets the start of the first interval.
+    pub(super) fn start(&mut self, started: MonotonicTime) {
+        self.interval_started = started;
+        self.session_started = started;
+        self.assembler = ProfileAssembler::new(&self.events, self.has_user_stacks, started);
     }
 
     /// Loads what resolves addresses of the kernel, while this process has the rights for it.
@@ -245,11 +248,11 @@ impl Pipeline {
         self.symbolizer.load_kernel_names();
     }
 
-    /// Processes a batch that was read at `now_ns`.
+    /// Processes a batch that was read at `now`.
     ///
     /// # Errors
     /// A capture that cannot be written.
-    pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
+    pub(super) fn process(&mut self, mut batch: Batch, now: MonotonicTime) -> Result<()> {
         self.received.add(&batch.samples);
         if let Some(ticks) = self.events.ticks_index() {
             self.received.add_undecodable(ticks, batch.undecodable);
@@ -272,7 +275,7 @@ impl Pipeline {
         if batch.may_lack_events {
             self.processes.lose_events();
         }
-        self.processes.advance(MonotonicTime(batch.watermark.0));
+        self.processes.advance(batch.watermark);
         if let Some(unwinding) = &mut self.unwinding {
             batch.stale_mappings.iter().for_each(|pid| self.processes.request_mappings(*pid));
             unwinding.update(&mut self.processes);
@@ -295,7 +298,7 @@ impl Pipeline {
                 None => self.losses.missing_stacks.add(sample.origin, sample.value),
             }
         }
-        self.stacks.advance(batch.watermark.0);
+        self.stacks.advance(batch.watermark);
         let (assembler, runtime_events, early_events) =
             (&self.assembler, &self.runtime_events, &self.early_events);
         let is_needed = |key| {
@@ -306,35 +309,35 @@ impl Pipeline {
         for process in self.processes.retire_ended(is_needed) {
             self.assembler.retire(&process);
         }
-        if self.jit_poll.is_due(now_ns) {
+        if self.jit_poll.is_due(now) {
             let begin = Instant::now();
-            self.symbolizer.poll_jit(&self.processes, MonotonicTime(now_ns));
+            self.symbolizer.poll_jit(&self.processes, now);
             self.poll_runtime_events();
             if let Some(unwinding) = &mut self.unwinding {
                 unwinding.update_jit_code(&mut self.symbolizer);
             }
-            self.jit_poll.end(now_ns, begin.elapsed());
+            self.jit_poll.end(now, begin.elapsed());
         }
         // A capture has nothing of these readings.
         if self.events.waits().is_some() && !self.proc().has_capture() {
-            self.read_lock_owners(now_ns);
-            self.read_polls(now_ns);
+            self.read_lock_owners(now);
+            self.read_polls(now);
         }
         Ok(())
     }
 
     /// Adds the locks that threads wait for now to the current profile.
-    fn read_lock_owners(&mut self, now_ns: u64) {
+    fn read_lock_owners(&mut self, now: MonotonicTime) {
         let mut read = Vec::new();
-        if self.monitor_poll.is_due(now_ns) {
+        if self.monitor_poll.is_due(now) {
             let begin = Instant::now();
             read.extend(self.symbolizer.read_monitor_owners(&self.processes));
-            self.monitor_poll.end(now_ns, begin.elapsed());
+            self.monitor_poll.end(now, begin.elapsed());
         }
-        if self.mutex_poll.is_due(now_ns) {
+        if self.mutex_poll.is_due(now) {
             let begin = Instant::now();
             read.extend(self.symbolizer.read_mutex_owners(&self.processes));
-            self.mutex_poll.end(now_ns, begin.elapsed());
+            self.mutex_poll.end(now, begin.elapsed());
         }
         for read in read {
             if let Some(process) = self.processes.get(read.process) {
@@ -344,8 +347,8 @@ impl Pipeline {
     }
 
     /// Adds what main threads wait for now in poll(2) and select(2) to the current profile.
-    fn read_polls(&mut self, now_ns: u64) {
-        for read in self.poll_reader.read(&self.processes, now_ns) {
+    fn read_polls(&mut self, now: MonotonicTime) {
+        for read in self.poll_reader.read(&self.processes, now) {
             if let Some(process) = self.processes.get(read.process) {
                 self.assembler.add_poll_reading(process, &read);
             }
@@ -367,10 +370,10 @@ impl Pipeline {
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         if interval.is_last {
             self.unwinding = None;
-            self.recorder.note_end(&interval, self.session_started_ns);
+            self.recorder.note_end(&interval, self.session_started);
         }
         // A profile does not wait for the events up to the last reading.
-        self.processes.advance(MonotonicTime(u64::MAX));
+        self.processes.advance(MonotonicTime::MAX);
         for received in std::mem::take(&mut self.early_samples) {
             self.add_sample(received);
         }
@@ -378,15 +381,15 @@ impl Pipeline {
             self.runtime_events.begin_stop();
         }
         let lost = self.add_deferred(&interval, may_wait);
-        self.receive_runtime_events(interval.ended_ns, interval.is_last);
+        self.receive_runtime_events(interval.ended, interval.is_last);
         self.add_runtime_events();
         self.losses.missing_stacks.add_all(&lost);
         let counts = self.settled_counts(&interval);
         self.events.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.events.timer_hz);
-        let next = ProfileAssembler::new(&self.events, self.has_user_stacks, interval.ended_ns);
+        let next = ProfileAssembler::new(&self.events, self.has_user_stacks, interval.ended);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
-        let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
+        let started = std::mem::replace(&mut self.interval_started, interval.ended);
         let (mut builder, events) = assembler.finish(|key| self.processes.get(key));
         let account = Account { now: &counts, before: &self.accounted, losses };
         account.fill(&events, &mut builder);
@@ -395,11 +398,11 @@ impl Pipeline {
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries() + lost_events.malformed;
         ledger.dropped_runtime_events = self.symbolizer.dropped_method_events() + lost_events.dropped;
         ledger.event_sessions = self.symbolizer.event_sessions();
-        let since_start_ns = started_ns.saturating_sub(self.session_started_ns);
+        let since_start_ns = started.nanoseconds_since(self.session_started);
         let header = Header {
             started_unix_ns: interval.header.started_unix_ns.saturating_add(since_start_ns),
-            duration_ns: interval.ended_ns.saturating_sub(started_ns),
-            started_monotonic_ns: started_ns,
+            duration_ns: interval.ended.nanoseconds_since(started),
+            started_monotonic_ns: started.0,
             ..interval.header
         };
         let profile = builder.finish(header);
@@ -411,11 +414,11 @@ impl Pipeline {
         }
         self.accounted = counts;
         // Samples of the last milliseconds are still in the ring buffer.
-        self.processes.end_interval(MonotonicTime(started_ns));
+        self.processes.end_interval(started);
         let processes = &self.processes;
         let is_retained = |key| processes.get(key).is_some();
         self.runtime_events.retire_ended(is_retained);
-        self.symbolizer.end_interval(MonotonicTime(started_ns), is_retained);
+        self.symbolizer.end_interval(started, is_retained);
         profile
     }
 
@@ -423,34 +426,34 @@ impl Pipeline {
     /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
     fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> Counts {
         let (symbolizer, processes) = (&mut self.symbolizer, &self.processes);
-        let mut requested = symbolizer.read_received_methods(processes, MonotonicTime(interval.ended_ns));
+        let mut requested = symbolizer.read_received_methods(processes, interval.ended);
         let awaited = self.assembler.awaited_stacks(symbolizer, processes);
         symbolizer.request_all_methods(&mut requested, &awaited.processes, interval.is_last);
         if interval.is_last {
             symbolizer.wait_for_debug_files(may_wait);
         }
         let mut lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
-        symbolizer.receive_all_methods(&requested, processes, MonotonicTime(interval.ended_ns));
+        symbolizer.receive_all_methods(&requested, processes, interval.ended);
         lost.add_all(&self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
         lost
     }
 
     /// Has the next measures contain runtime events.
     pub(super) fn begin_measures(&mut self) {
-        let (events, started_ns) = (&self.events, self.interval_started_ns);
-        self.measured.get_or_insert_with(|| MeasuredEvents::new(events, started_ns));
+        let (events, started) = (&self.events, self.interval_started);
+        self.measured.get_or_insert_with(|| MeasuredEvents::new(events, started));
     }
 
     /// The runtime events and the sums of counted events since the last call; `None` before
     /// [`begin_measures`](Self::begin_measures).
-    pub(super) fn take_measures(&mut self, ended_ns: u64) -> Option<Profile> {
+    pub(super) fn take_measures(&mut self, ended: MonotonicTime) -> Option<Profile> {
         let sums = std::mem::take(&mut self.unmeasured);
-        self.measured.as_mut().map(|measured| measured.take(&sums, ended_ns))
+        self.measured.as_mut().map(|measured| measured.take(&sums, ended))
     }
 
-    /// Receives what the runtimes reported up to a time, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn receive_runtime_events(&mut self, ended_ns: u64, is_last: bool) {
-        for reported in self.runtime_events.receive(MonotonicTime(ended_ns), is_last) {
+    /// Receives what the runtimes reported up to a time.
+    pub(super) fn receive_runtime_events(&mut self, ended: MonotonicTime, is_last: bool) {
+        for reported in self.runtime_events.receive(ended, is_last) {
             if let Some(measured) = &mut self.measured {
                 measured.add(&mut self.symbolizer, self.processes.get(reported.process), &reported);
             }
@@ -476,16 +479,16 @@ impl Pipeline {
     /// Adds a sample to the current profile, once its process is known.
     fn add_sample(&mut self, received: ReceivedSample) {
         let sample = &received.sample;
-        if self.memory_shortage.sheds(sample.time.0) {
+        if self.memory_shortage.sheds(sample.time) {
             return self.losses.shed_samples.add(sample.origin, sample.value);
         }
-        let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time.0) {
+        let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time) {
             ProcessOfSample::Known(key) => key,
             ProcessOfSample::AfterWatermark => return self.early_samples.push(received),
             ProcessOfSample::NotATarget => return self.foreign.add(sample.origin, sample.value),
         };
         let waker_key = match &sample.waker {
-            Some(waker) => match self.process_of(waker.pid, waker.tid, waker.comm, sample.time.0) {
+            Some(waker) => match self.process_of(waker.pid, waker.tid, waker.comm, sample.time) {
                 ProcessOfSample::Known(key) => Some(key),
                 ProcessOfSample::AfterWatermark | ProcessOfSample::NotATarget => None,
             },
@@ -506,8 +509,8 @@ impl Pipeline {
         self.assembler.add(&mut self.symbolizer, process, &sample, stacks, waker);
     }
 
-    fn process_of(&mut self, pid: u32, tid: Tid, comm: Comm, time_ns: u64) -> ProcessOfSample {
-        self.processes.process_of_sample(pid, tid, MonotonicTime(time_ns), &comm.text())
+    fn process_of(&mut self, pid: u32, tid: Tid, comm: Comm, time: MonotonicTime) -> ProcessOfSample {
+        self.processes.process_of_sample(pid, tid, time, &comm.text())
     }
 }
 
@@ -530,7 +533,8 @@ mod tests {
         let header = Header { cpus: 2, ..Header::default() };
         let [counts_before, counts] = [ticks_before, target_ticks].map(KernelCounts::of_ticks);
         let adjustment = Adjustment::default();
-        let interval = Interval { header, ended_ns: 1, counts_before, counts, adjustment, is_last: false };
+        let interval =
+            Interval { header, ended: MonotonicTime(1), counts_before, counts, adjustment, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
         let ledger = profile.first_ledger();
         (ledger.due, ledger.reported + ledger.lost_total())
@@ -550,7 +554,7 @@ mod tests {
         for _ in 0..2 {
             let (undecodable, lost_events, late_events) = (u64::MAX, u64::MAX, u64::MAX);
             let batch = Batch { undecodable, lost_events, late_events, ..Batch::default() };
-            pipeline.process(batch, 0).unwrap();
+            pipeline.process(batch, MonotonicTime(0)).unwrap();
         }
         let timer = TimerCounts { due: u64::MAX, cpu_online: u64::MAX, ..TimerCounts::default() };
         let ticks = EventLedger {
@@ -564,7 +568,8 @@ mod tests {
             let header = Header { cpus: u32::MAX, ..Header::default() };
             let adjustment = Adjustment::default();
             let (counts_before, counts) = (counts.clone(), counts.clone());
-            let interval = Interval { header, ended_ns: 1, counts_before, counts, adjustment, is_last };
+            let interval =
+                Interval { header, ended: MonotonicTime(1), counts_before, counts, adjustment, is_last };
             let profile = pipeline.finish_interval(interval, &|| false);
             assert_eq!(profile.ledger().lost_process_events, if is_last { 0 } else { u64::MAX });
         }

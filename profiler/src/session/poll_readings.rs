@@ -5,12 +5,13 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::{KnownListeners, Process, ProcessKey, ProcessTable, monotonic_time};
 
 use super::poll::Poll;
 
 /// The time of a reading on a busy machine is mostly that of other programs.
-const READINGS: Poll = Poll::new(250_000_000, 2);
+const READINGS: Poll = Poll::new(Duration::from_millis(250), 2);
 
 /// The time after which no further process is read in a reading. One takes 30 us of CPU time. The next reading begins with those that are
 /// left: all readings together take 20 ms of a second at most.
@@ -19,8 +20,7 @@ const MAX_TIME: Duration = Duration::from_millis(5);
 /// What the main thread of a process waited for at a time.
 pub(super) struct MainThreadPoll {
     pub(super) process: ProcessKey,
-    /// `CLOCK_MONOTONIC`.
-    pub(super) time_ns: u64,
+    pub(super) time: MonotonicTime,
     pub(super) awaits_connections: bool,
 }
 
@@ -40,8 +40,8 @@ impl Default for PollReader {
 
 impl PollReader {
     /// Reads the main threads of the processes that run, if a reading is due.
-    pub(super) fn read(&mut self, processes: &ProcessTable, now_ns: u64) -> Vec<MainThreadPoll> {
-        if !self.due.is_due(now_ns) {
+    pub(super) fn read(&mut self, processes: &ProcessTable, now: MonotonicTime) -> Vec<MainThreadPoll> {
+        if !self.due.is_due(now) {
             return Vec::new();
         }
         let begin = Instant::now();
@@ -58,14 +58,14 @@ impl PollReader {
             match processes.proc().awaits_connections(process, &mut self.known) {
                 Ok(Some(awaits_connections)) => readings.push(MainThreadPoll {
                     process: process.key,
-                    time_ns: monotonic_time().0,
+                    time: monotonic_time(),
                     awaits_connections,
                 }),
                 Ok(None) => {}
                 Err(error) => log::debug!("the main thread of process {} is not read: {error}", process.pid),
             }
         }
-        self.due.end(now_ns, begin.elapsed());
+        self.due.end(now, begin.elapsed());
         readings
     }
 }

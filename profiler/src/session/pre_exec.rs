@@ -10,15 +10,15 @@ use super::sample_events::Counts;
 #[derive(Debug)]
 pub(super) struct PreExecFilter {
     pid: u32,
-    /// The time of the first exec, `CLOCK_MONOTONIC` nanoseconds; 0 if that event may be lost.
-    exec_ns: Option<u64>,
+    /// The time of the first exec; zero if that event may be lost.
+    exec: Option<MonotonicTime>,
     removed: Counts,
 }
 
 impl PreExecFilter {
     /// A filter for the process that will execute the command.
     pub(super) fn new(pid: u32) -> Self {
-        Self { pid, exec_ns: None, removed: Counts::default() }
+        Self { pid, exec: None, removed: Counts::default() }
     }
 
     /// The samples removed so far.
@@ -28,24 +28,18 @@ impl PreExecFilter {
 
     /// Looks for the first exec in the events of a batch.
     pub(super) fn find_exec(&mut self, batch: &Batch) {
-        if self.exec_ns.is_none() {
-            self.exec_ns = batch
-                .events
-                .iter()
-                .find(|event| self.is_exec(event))
-                .map(|event| event.time)
-                .map(|time| time.0);
+        if self.exec.is_none() {
+            self.exec = batch.events.iter().find(|event| self.is_exec(event)).map(|event| event.time);
         }
-        if self.exec_ns.is_none() && batch.lost_events > 0 {
-            self.exec_ns = Some(0);
+        if self.exec.is_none() && batch.lost_events > 0 {
+            self.exec = Some(MonotonicTime::ZERO);
         }
     }
 
     /// Removes the samples before the exec from a batch in which it was looked for.
     pub(super) fn remove_samples(&mut self, batch: &mut Batch) {
-        let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
-        let is_before =
-            |sample: &mut RawSample| sample.pid == self.pid && sample.time < MonotonicTime(exec_ns);
+        let exec = self.exec.unwrap_or(MonotonicTime::MAX);
+        let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time < exec;
         for sample in batch.samples.extract_if(.., is_before) {
             self.removed.add(sample.origin, sample.value);
         }
@@ -58,12 +52,9 @@ impl PreExecFilter {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use profiler_processes::Tid;
     use profiler_sampler::{Comm, Origin};
-
-    use profiler_addresses::MonotonicTime;
-
-    use super::*;
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);

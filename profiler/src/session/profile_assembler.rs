@@ -49,8 +49,8 @@ const MAX_DEFERRED_SAMPLES: usize = 3 << 20;
 #[derive(Debug, Default)]
 pub(super) struct ProfileAssembler {
     has_user_stacks: bool,
-    /// The zero of the times, `CLOCK_MONOTONIC` nanoseconds.
-    started_ns: u64,
+    /// The zero of the times.
+    started: MonotonicTime,
     builder: ProfileBuilder,
     events: SampleEvents,
     /// The frames of each code address, inlined frames first.
@@ -76,8 +76,8 @@ struct CachedProcess {
 /// A sample whose event is still to be found.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    /// `CLOCK_MONOTONIC`, nanoseconds; of a wait, its end.
-    time_ns: u64,
+    /// Of a wait, its end.
+    time: MonotonicTime,
     cpu: u32,
     thread: ThreadId,
     stack: StackId,
@@ -90,7 +90,7 @@ pub(super) struct SampleStacks {
     pub(super) kernel: Option<Arc<RawStack>>,
     pub(super) user: Option<Arc<RawStack>>,
     /// [`Process::unwind_tables_outdated_since`] the time of the sample.
-    pub(super) tables_outdated_since_ns: Option<u64>,
+    pub(super) tables_outdated_since: Option<MonotonicTime>,
     /// The system call that the thread has called.
     pub(super) system_call: Option<CalledSystemCall>,
 }
@@ -99,7 +99,7 @@ pub(super) struct SampleStacks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackKey {
     arrangement: usize,
-    tables_outdated_since_ns: Option<u64>,
+    tables_outdated_since: Option<MonotonicTime>,
     kernel: RawStackId,
     user: RawStackId,
     system_call: Option<CalledSystemCall>,
@@ -114,11 +114,11 @@ enum CachedStack {
 }
 
 impl ProfileAssembler {
-    /// An assembler of a profile that starts at this time, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn new(plan: &EventPlan, has_user_stacks: bool, started_ns: u64) -> Self {
+    /// An assembler of a profile that starts at this time.
+    pub(super) fn new(plan: &EventPlan, has_user_stacks: bool, started: MonotonicTime) -> Self {
         let mut builder = ProfileBuilder::default();
         let events = SampleEvents::new(plan, &mut builder);
-        Self { has_user_stacks, started_ns, builder, events, ..Self::default() }
+        Self { has_user_stacks, started, builder, events, ..Self::default() }
     }
 
     /// Adds a sample, or defers it to the end of the interval because symbols of its stack may still arrive.
@@ -130,26 +130,19 @@ impl ProfileAssembler {
         stacks: SampleStacks,
         waker: Option<SampleWaker<'_>>,
     ) {
-        let stack = self.cached_stack(symbolizer, process, sample.time.0, stacks);
+        let stack = self.cached_stack(symbolizer, process, sample.time, stacks);
         let thread = self.thread(process, sample);
         if let Some(waker) = waker.filter(|_| self.may_defer_wake()) {
             return self.add_wake(symbolizer, sample, (thread, stack), waker);
         }
-        let RawSample { time: time_ns, cpu, value, origin, .. } = *sample;
+        let RawSample { time, cpu, value, origin, .. } = *sample;
         match stack {
             CachedStack::Symbolized(stack) => {
-                self.push(origin, Measured { time_ns: time_ns.0, cpu, thread, stack, value });
+                self.push(origin, Measured { time, cpu, thread, stack, value });
             }
             CachedStack::Deferred(stack) => {
                 let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
-                self.deferred_samples.push(DeferredSample {
-                    time_ns: time_ns.0,
-                    thread,
-                    stack,
-                    value,
-                    cpu,
-                    origin,
-                });
+                self.deferred_samples.push(DeferredSample { time, thread, stack, value, cpu, origin });
             }
         }
     }
@@ -159,15 +152,14 @@ impl ProfileAssembler {
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
-        time_ns: u64,
+        time: MonotonicTime,
         mut stacks: SampleStacks,
     ) -> CachedStack {
-        stacks.tables_outdated_since_ns =
-            process.unwind_tables_outdated_since(MonotonicTime(time_ns)).map(|time| time.0);
+        stacks.tables_outdated_since = process.unwind_tables_outdated_since(time);
         let id = |stack: &Option<Arc<RawStack>>| stack.as_ref().and_then(|stack| stack.id);
         let key = StackKey {
-            arrangement: process.mapping_generation(MonotonicTime(time_ns)),
-            tables_outdated_since_ns: stacks.tables_outdated_since_ns,
+            arrangement: process.mapping_generation(time),
+            tables_outdated_since: stacks.tables_outdated_since,
             kernel: id(&stacks.kernel),
             user: id(&stacks.user),
             system_call: stacks.system_call,
@@ -176,17 +168,17 @@ impl ProfileAssembler {
             return *cached;
         }
         let may_defer = self.deferred_samples.len() < MAX_DEFERRED_SAMPLES;
-        let symbolized = self.symbolize(symbolizer, process, time_ns, &stacks, may_defer, None);
+        let symbolized = self.symbolize(symbolizer, process, time, &stacks, may_defer, None);
         let result = symbolized.map_or_else(|| self.defer(process, stacks), CachedStack::Symbolized);
         self.process(process).stacks.insert(key, result);
         result
     }
 
     fn push(&mut self, origin: Origin, measured: Measured) {
-        let Measured { time_ns, cpu, thread, stack, value } = measured;
+        let Measured { time, cpu, thread, stack, value } = measured;
         // The time of a wait is its start.
         let wait_ns = if origin.is_duration { value } else { 0 };
-        let time_ns = time_ns.saturating_sub(wait_ns).saturating_sub(self.started_ns);
+        let time_ns = time.nanoseconds_since(self.started).saturating_sub(wait_ns);
         let sample = Sample { time_ns, cpu, thread, stack, event: EventId::FIRST, state: None, value };
         self.events.add(&mut self.builder, origin, sample);
     }
@@ -223,12 +215,12 @@ impl ProfileAssembler {
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
-        time_ns: u64,
+        time: MonotonicTime,
         stacks: &SampleStacks,
         may_defer: bool,
         compiled_method: Option<&str>,
     ) -> Option<StackId> {
-        let (user, cut) = resolve_user_frames(symbolizer, process, time_ns, stacks);
+        let (user, cut) = resolve_user_frames(symbolizer, process, time, stacks);
         let entry =
             compiled_method.and_then(|_| symbolizer.compiler_entry(user.iter().map(|(code, _)| *code)));
         let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
@@ -242,9 +234,7 @@ impl ProfileAssembler {
             (*code, *frame, method, callee, inner)
         });
         for (code, frame, compiled_method, callee, inner) in kernel.chain(user) {
-            if inner
-                .is_some_and(|inner| self.was_replaced(symbolizer, process, (code, frame), inner, time_ns))
-            {
+            if inner.is_some_and(|inner| self.was_replaced(symbolizer, process, (code, frame), inner, time)) {
                 continue;
             }
             if may_defer
@@ -256,12 +246,12 @@ impl ProfileAssembler {
                 is_deferred = true;
             } else {
                 let found_by = found_by(code, frame.found);
-                let symbolized = self.symbolized_frames(symbolizer, process, code, frame.address, time_ns);
+                let symbolized = self.symbolized_frames(symbolizer, process, code, frame.address, time);
                 frames.extend(symbolized.iter().map(|frame| (*frame, found_by)));
                 let compiled = compiled_method.zip(symbolized.last().copied());
                 frames.extend(compiled.map(|compiled| (self.compilation_frame(compiled), found_by)));
                 let jumping =
-                    callee.and_then(|callee| self.jumping_function(symbolizer, process, callee, time_ns));
+                    callee.and_then(|callee| self.jumping_function(symbolizer, process, callee, time));
                 frames.extend(jumping.map(|frame| (frame, FoundBy::CallInstruction)));
             }
         }
@@ -279,15 +269,15 @@ impl ProfileAssembler {
         process: &Process,
         code: CodeKey,
         address: RuntimeAddress,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> &[FrameId] {
         let Self { builder, frames, replacements, .. } = self;
         frames.entry(code).or_insert_with(|| {
-            let symbols = symbolizer.symbolize(code, process, MonotonicTime(time_ns));
+            let symbols = symbolizer.symbolize(code, process, time);
             if symbols.replaces_on_stack() {
                 replacements.insert(code);
             }
-            add_frames(builder, &symbols, process, address, time_ns)
+            add_frames(builder, &symbols, process, address, time)
         })
     }
 
@@ -397,14 +387,13 @@ fn add_frames(
     code_symbols: &SymbolizedCode,
     process: &Process,
     address: RuntimeAddress,
-    time_ns: u64,
+    time: MonotonicTime,
 ) -> Box<[FrameId]> {
     let module = code_symbols.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
     let functions = match &code_symbols.names {
         Ok(symbolized) => &symbolized.functions[..],
         Err(reason) => {
-            let mapping =
-                process.find_mapping(address, MonotonicTime(time_ns)).ok().map(|mapping| &**mapping);
+            let mapping = process.find_mapping(address, time).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(code_symbols, *reason, mapping));
             let symbolization = Symbolization::Address(*reason);
             let frame = Frame {
@@ -453,7 +442,7 @@ mod tests {
 
     /// The end of a stack whose outermost frame is a function of this name.
     fn end(has_user_stacks: bool, stacks: &SampleStacks, kind: FrameKind, name: &str) -> StackEnd {
-        let mut assembler = ProfileAssembler::new(&EventPlan::default(), has_user_stacks, 0);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), has_user_stacks, MonotonicTime(0));
         let name = assembler.builder.string(name);
         let (address, symbolization) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, symbolization };

@@ -38,9 +38,9 @@ impl Reader {
         Self { source, polling_interval, shared }
     }
 
-    /// See [`SampleSource::started_ns`].
-    pub(super) fn started_ns(&self) -> u64 {
-        self.source.started().0
+    /// See [`SampleSource::started`].
+    pub(super) fn started(&self) -> MonotonicTime {
+        self.source.started()
     }
 
     /// Reads until the last profile is requested, or until the session is dropped.
@@ -68,7 +68,7 @@ impl Reader {
                 Err(TryRecvError::Empty) => None,
             };
             let is_last = request.as_ref().is_some_and(|request| request.is_last);
-            let stopped_ns = if is_last { Some(self.source.stop()?) } else { None };
+            let stopped = if is_last { Some(self.source.stop()?) } else { None };
             let mut counts_before = None;
             if let Some(request) = request.as_ref().filter(|request| request.parts.has_profile()) {
                 if let Some(frequency_hz) = request.adjustment.frequency_hz {
@@ -76,7 +76,7 @@ impl Reader {
                 }
                 counts_before = Some(self.source.counts()?);
             }
-            let ended_ns = stopped_ns.unwrap_or_else(|| MonotonicTime(monotonic_time().0));
+            let ended = stopped.unwrap_or_else(monotonic_time);
             let batch = match &request {
                 Some(_) if counts_before.is_some() => self.source.end_interval()?,
                 Some(_) => self.source.read(Duration::ZERO)?,
@@ -95,7 +95,7 @@ impl Reader {
                 }
                 None => None,
             };
-            let message = Message::Request { request, counts, ended_ns: ended_ns.0 };
+            let message = Message::Request { request, counts, ended };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
             }

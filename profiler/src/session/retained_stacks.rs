@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_processes::monotonic_time;
 use profiler_sampler::{RawStack, RawStackId};
 
@@ -31,7 +32,7 @@ pub(super) struct RetainedStacks {
     older: Generation,
     /// Evicted generations, each with the time from which on the kernel sends its stacks again: samples from before
     /// still name them.
-    evicted: VecDeque<(u64, Generation)>,
+    evicted: VecDeque<(MonotonicTime, Generation)>,
     /// Without it, nothing is evicted: a capture has each stack once.
     forget: Option<ForgetStack>,
 }
@@ -64,9 +65,9 @@ impl RetainedStacks {
         self.evicted.iter().rev().find_map(|(_, generation)| generation.get(&id)).cloned()
     }
 
-    /// Drops evicted stacks that no later sample names: all samples from before `watermark_ns` have been added.
-    pub(super) fn advance(&mut self, watermark_ns: u64) {
-        let count = self.evicted.partition_point(|(evicted_ns, _)| *evicted_ns < watermark_ns);
+    /// Drops evicted stacks that no later sample names: all samples from before `watermark` have been added.
+    pub(super) fn advance(&mut self, watermark: MonotonicTime) {
+        let count = self.evicted.partition_point(|(evicted, _)| *evicted < watermark);
         self.evicted.drain(..count);
     }
 
@@ -75,7 +76,7 @@ impl RetainedStacks {
         let Some(forget) = &self.forget else { return };
         for generation in [std::mem::take(&mut self.older), std::mem::take(&mut self.recent)] {
             generation.keys().for_each(|id| forget(*id));
-            self.evicted.push_back((monotonic_time().0, generation));
+            self.evicted.push_back((monotonic_time(), generation));
         }
         self.recent_bytes = 0;
     }
@@ -88,7 +89,7 @@ impl RetainedStacks {
         self.older.keys().for_each(|id| forget(*id));
         self.recent_bytes = 0;
         let evicted = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
-        self.evicted.push_back((monotonic_time().0, evicted));
+        self.evicted.push_back((monotonic_time(), evicted));
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
                 let id = kernel.sample(&mut stacks, sampled);
                 assert_eq!(stacks.get(id).unwrap().addresses[0], sampled);
             }
-            stacks.advance(monotonic_time().0);
+            stacks.advance(monotonic_time());
             assert!(number % 1_000 != 0 || bytes(&stacks) <= 3 * MAX_GENERATION_BYTES);
         }
         assert!(kernel.sent().len() < 50_000);
@@ -167,10 +168,10 @@ mod tests {
             kernel.sample(&mut stacks, number);
             number += 1;
         }
-        let evicted_ns = stacks.evicted.back().unwrap().0;
-        stacks.advance(evicted_ns);
+        let evicted = stacks.evicted.back().unwrap().0;
+        stacks.advance(evicted);
         assert!(stacks.get(id).is_some());
-        stacks.advance(evicted_ns + 1);
+        stacks.advance(MonotonicTime(evicted.0 + 1));
         assert!(stacks.get(id).is_none());
     }
 
@@ -182,7 +183,7 @@ mod tests {
         stacks.evict();
         assert!(kernel.sent().is_empty());
         assert!(ids.iter().all(|id| stacks.get(*id).is_some()), "samples from before still name them");
-        stacks.advance(u64::MAX);
+        stacks.advance(MonotonicTime::MAX);
         assert_eq!(bytes(&stacks), 0);
         kernel.sample(&mut stacks, 2);
         assert_eq!(stacks.get(ids[1]).unwrap().addresses[0], 2);

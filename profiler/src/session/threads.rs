@@ -10,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use profiler_addresses::MonotonicTime;
 use profiler_profile::Header;
 use profiler_symbolize::symbol_server::SymbolServers;
 
@@ -40,11 +41,11 @@ impl Session {
     ) -> Result<Self> {
         let (requests, request_receiver) = channel();
         let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
-        let started_ns = reader.started_ns();
+        let started = reader.started();
         let reader = spawn("reader", move || reader.run(&request_receiver, &messages))?;
         let pipeline = spawn("pipeline", {
             let shared = Arc::clone(&shared);
-            move || run_pipeline(pipeline, started_ns, &message_receiver, &shared)
+            move || run_pipeline(pipeline, started, &message_receiver, &shared)
         })?;
         Ok(Self {
             shared,
@@ -65,14 +66,19 @@ impl Session {
 }
 
 /// Processes messages of the reader until it ends.
-fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Message>, shared: &Arc<Shared>) {
+fn run_pipeline(
+    mut pipeline: Pipeline,
+    started: MonotonicTime,
+    messages: &Receiver<Message>,
+    shared: &Arc<Shared>,
+) {
     shared.pipeline_deadline.use_in_this_thread();
-    pipeline.start(started_ns);
+    pipeline.start(started);
     for message in messages {
         let result = match message {
-            Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
-            Message::Request { request, counts, ended_ns } => {
-                reply_to(&mut pipeline, request, counts, ended_ns, shared)
+            Message::Batch(batch, now) => pipeline.process(batch, now),
+            Message::Request { request, counts, ended } => {
+                reply_to(&mut pipeline, request, counts, ended, shared)
             }
         };
         if let Err(error) = result {
@@ -86,7 +92,7 @@ fn reply_to(
     pipeline: &mut Pipeline,
     request: Request,
     counts: Option<Box<IntervalCounts>>,
-    ended_ns: u64,
+    ended: MonotonicTime,
     shared: &Shared,
 ) -> Result<()> {
     let Request { parts, header, adjustment, is_last, target_has_ended, was_stopped, reply } = request;
@@ -95,7 +101,7 @@ fn reply_to(
     }
     let interval = counts.map(|counts| {
         let IntervalCounts { counts_before, counts } = *counts;
-        Interval { header, ended_ns, counts_before, counts, adjustment, is_last }
+        Interval { header, ended, counts_before, counts, adjustment, is_last }
     });
     let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
     let profile = match interval {
@@ -107,14 +113,14 @@ fn reply_to(
             Some(profile)
         }
         None => {
-            pipeline.receive_runtime_events(ended_ns, false);
+            pipeline.receive_runtime_events(ended, false);
             None
         }
     };
     if is_last && target_has_ended {
         pipeline.warn_of_living_processes();
     }
-    let measures = if parts.has_measures() { pipeline.take_measures(ended_ns) } else { None };
+    let measures = if parts.has_measures() { pipeline.take_measures(ended) } else { None };
     // The session may have been dropped.
     let _ = reply.send(Taken { profile, measures });
     if is_last {

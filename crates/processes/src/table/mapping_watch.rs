@@ -76,8 +76,8 @@ pub(crate) struct Watch {
 pub struct Installation {
     /// [`MappingSnapshot::as_of`].
     pub as_of: MonotonicTime,
-    /// The time of the newest JIT code that its call frame information takes into account; `None` without
-    /// such information.
+    /// The time of the newest JIT code that its call frame information takes into account; `None` without such
+    /// information.
     pub jit_code_as_of: Option<MonotonicTime>,
     /// When it was in use.
     pub installed: MonotonicTime,

@@ -224,10 +224,10 @@ mod tests {
     #[test]
     fn a_wait_over_several_intervals_counts_once() {
         let mut waits = CountedWaits::default();
-        let mut interval = |threads: &[OffCpuThread], ended_ns, record: Option<OffCpuRecord>| {
+        let mut interval = |threads: &[OffCpuThread], ended, record: Option<OffCpuRecord>| {
             let mut batch = Batch::default();
             record.iter().for_each(|record| waits.end(record, &mut batch).unwrap());
-            waits.add_unfinished(threads.iter().copied(), ended_ns, &mut batch);
+            waits.add_unfinished(threads.iter().copied(), ended, &mut batch);
             samples(&batch)
         };
         let (blocked, runnable) = (ThreadState::Blocked, ThreadState::Runnable);

@@ -237,8 +237,8 @@ impl EbpfSource {
         self.programs.drain(batch);
     }
 
-    /// Adds sideband events, and brings what was read into the order of times. `watermark`: before this time, all records were in the
-    /// rings. After the end, none will follow.
+    /// Adds sideband events, and brings what was read into the order of times. `watermark`: before this time, all
+    /// records were in the rings. After the end, none will follow.
     fn complete(&mut self, batch: &mut Batch, watermark: MonotonicTime) -> Result<()> {
         for cpu in &mut self.cpus {
             cpu.sideband.drain(batch);

@@ -17,7 +17,8 @@ impl Symbolizer {
         self.jit.iter_mut().filter_map(changed).collect()
     }
 
-    /// Whether code in a jitdump of the process was replaced by other code after the start of an interval, and until its end.
+    /// Whether code in a jitdump of the process was replaced by other code after the start of an interval, and until
+    /// its end.
     pub fn was_jit_code_replaced(&self, process: &Process, during: Range<MonotonicTime>) -> bool {
         self.jit.get(&process.key).is_some_and(|names| names.was_code_replaced(during))
     }

@@ -106,8 +106,8 @@ impl FileFollower {
         self.refusal
     }
 
-    /// Passes the bytes since the last poll to `decoder`. `now` is the time before this call. Returns
-    /// true when more bytes can be read at once.
+    /// Passes the bytes since the last poll to `decoder`. `now` is the time before this call. Returns true when more
+    /// bytes can be read at once.
     pub(super) fn poll(
         &mut self,
         access: FileAccess<'_>,

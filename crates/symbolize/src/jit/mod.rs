@@ -174,8 +174,8 @@ impl JitNames {
         }
     }
 
-    /// Reads what the runtime has written since the last poll. `now` is the time before the call,
-    /// `max_bytes` limits the memory of this process's names. Returns true when more can be read at once.
+    /// Reads what the runtime has written since the last poll. `now` is the time before the call, `max_bytes` limits
+    /// the memory of this process's names. Returns true when more can be read at once.
     pub(crate) fn poll(&mut self, now: MonotonicTime, max_bytes: usize) -> bool {
         let (Some(root), budget) = (self.root.clone(), Arc::clone(&self.budget)) else { return false };
         let access = FileAccess { root: &root, owner: self.owner, budget: &budget };

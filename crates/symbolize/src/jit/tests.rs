@@ -137,8 +137,8 @@ fn a_fork_shares_the_code_from_before_it() {
         "1000 10 before\n3000 10 replaced\n2000 10 after\n1000 10 after, too\n3000 10 a\n",
     );
     fixture.poll(20);
-    let name = |address, forked_ns| {
-        let found = fixture.names.lookup_at_fork(RuntimeAddress(address), forked_ns, forked_ns)?;
+    let name = |address, forked| {
+        let found = fixture.names.lookup_at_fork(RuntimeAddress(address), forked, forked)?;
         Some(found.map(|found| found.symbolized.functions[0].name.clone()))
     };
     assert_eq!(name(0x1000, MonotonicTime(10)), Some(Ok("before".to_owned())));

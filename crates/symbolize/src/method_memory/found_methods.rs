@@ -149,8 +149,8 @@ impl FoundMethods {
         Some((*start, method.can_be_freed))
     }
 
-    /// The method whose code was at `address` at `time`. An error where it is not certain that the found method was there,
-    /// `None` where none was found.
+    /// The method whose code was at `address` at `time`. An error where it is not certain that the found method was
+    /// there, `None` where none was found.
     pub(super) fn lookup(&self, address: u64, time: MonotonicTime) -> Option<Result<&FoundMethod, Reason>> {
         let (_, at_start) = self.by_start.range(..=address).next_back()?;
         let mut methods = at_start.iter().filter(|method| address < method.end).peekable();

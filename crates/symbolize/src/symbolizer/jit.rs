@@ -46,8 +46,7 @@ impl Symbolizer {
         self.jit.get(&process.key).map_or(0, |names| names.epoch(time))
     }
 
-    /// Reads what the runtimes of the targets wrote since the last call. `now` is the time before the
-    /// call.
+    /// Reads what the runtimes of the targets wrote since the last call. `now` is the time before the call.
     pub fn poll_jit(&mut self, processes: &ProcessTable, now: MonotonicTime) {
         for (key, names) in &mut self.jit {
             if let Some(process) = processes.get(*key) {

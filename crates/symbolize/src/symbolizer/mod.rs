@@ -240,9 +240,9 @@ impl Symbolizer {
         }
     }
 
-    /// Ends an interval: only times from `from` on are looked up from now on. Retires the JIT code of
-    /// the processes that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened
-    /// are tried again.
+    /// Ends an interval: only times from `from` on are looked up from now on. Retires the JIT code of the processes
+    /// that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened are tried
+    /// again.
     pub fn end_interval(&mut self, from: MonotonicTime, is_retained: impl Fn(ProcessKey) -> bool) {
         self.runtime_memory.retain(|process, _| is_retained(*process));
         self.mutexes.retain(&is_retained);

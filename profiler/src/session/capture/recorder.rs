@@ -65,14 +65,14 @@ impl SessionRecorder {
         self.recorder.as_mut().map_or(Ok(()), |recorder| Ok(recorder.record(batch)?))
     }
 
-    /// Notes the last interval of the session, which started at `started_ns`.
-    pub(in crate::session) fn note_end(&mut self, interval: &Interval, started_ns: u64) {
+    /// Notes the last interval of the session, which started at `started`.
+    pub(in crate::session) fn note_end(&mut self, interval: &Interval, started: MonotonicTime) {
         self.has_ended = true;
         let metadata = &mut self.metadata;
         metadata.target.clone_from(&interval.header.target);
         metadata.cpus = interval.header.cpus;
-        metadata.started = MonotonicTime(started_ns);
-        metadata.ended = MonotonicTime(interval.ended_ns);
+        metadata.started = started;
+        metadata.ended = interval.ended;
         metadata.started_unix_ns = interval.header.started_unix_ns;
         metadata.counts = (&interval.counts).into();
     }

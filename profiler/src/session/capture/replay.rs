@@ -46,15 +46,15 @@ pub(in crate::session) fn replay(settings: &Settings) -> Result<Option<Session>>
 #[cfg(fuzzing)]
 pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Result<Profile> {
     let Replay { mut source, header, mut pipeline, .. } = Replay::open(settings, directory)?;
-    pipeline.start(source.started_ns());
+    pipeline.start(source.started());
     while !source.is_exhausted() {
-        pipeline.process(source.read(Duration::ZERO)?, monotonic_time().0)?;
+        pipeline.process(source.read(Duration::ZERO)?, monotonic_time())?;
     }
     let counts = source.counts()?;
     let counts_before = counts.clone();
     let adjustment = Adjustment::default();
     let interval =
-        Interval { header, ended_ns: monotonic_time().0, counts_before, counts, adjustment, is_last: true };
+        Interval { header, ended: monotonic_time(), counts_before, counts, adjustment, is_last: true };
     let mut profile = pipeline.finish_interval(interval, &|| true);
     profiler_findings::analyze(&mut profile);
     Ok(profile)

@@ -30,15 +30,15 @@ struct StackAtTime {
     /// The epoch of its JIT code, by which the names differ.
     jit_epoch: u32,
     /// [`jit_tables_outdated_since`] the time: the stack is cut at newer code.
-    jit_tables_outdated_since_ns: Option<u64>,
+    jit_tables_outdated_since: Option<MonotonicTime>,
 }
 
 impl StackAtTime {
-    fn new(symbolizer: &mut Symbolizer, process: &Process, index: u32, time_ns: u64) -> Self {
+    fn new(symbolizer: &mut Symbolizer, process: &Process, index: u32, time: MonotonicTime) -> Self {
         Self {
             index,
-            jit_epoch: symbolizer.jit_epoch(process, MonotonicTime(time_ns)),
-            jit_tables_outdated_since_ns: jit_tables_outdated_since(symbolizer, process, time_ns),
+            jit_epoch: symbolizer.jit_epoch(process, time),
+            jit_tables_outdated_since: jit_tables_outdated_since(symbolizer, process, time),
         }
     }
 }
@@ -56,7 +56,7 @@ pub(in crate::session) struct AwaitedStacks {
 /// A sample of a deferred stack. There can be millions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeferredSample {
-    pub(super) time_ns: u64,
+    pub(super) time: MonotonicTime,
     pub(super) thread: ThreadId,
     /// The index of the stack.
     pub(super) stack: u32,
@@ -74,18 +74,15 @@ impl ProfileAssembler {
     ) -> AwaitedStacks {
         let mut awaited = AwaitedStacks::default();
         let mut checked = HashSet::new();
-        for (index, time_ns) in self.uses_of_deferred_stacks() {
+        for (index, time) in self.uses_of_deferred_stacks() {
             let deferred = &self.deferred_stacks[index as usize];
             let Some(process) = processes.get(deferred.process) else { continue };
-            let stack = StackAtTime::new(symbolizer, process, index, time_ns);
+            let stack = StackAtTime::new(symbolizer, process, index, time);
             if !checked.insert(stack) {
                 continue;
             }
-            let (frames, _) = resolve_user_frames(symbolizer, process, time_ns, &deferred.stacks);
-            if !frames
-                .iter()
-                .all(|(code, _)| symbolizer.has_final_name(*code, process, MonotonicTime(time_ns)))
-            {
+            let (frames, _) = resolve_user_frames(symbolizer, process, time, &deferred.stacks);
+            if !frames.iter().all(|(code, _)| symbolizer.has_final_name(*code, process, time)) {
                 awaited.stacks.insert(stack);
                 awaited.processes.insert(process.key);
             }
@@ -107,12 +104,12 @@ impl ProfileAssembler {
             Resolver { symbolizer, processes, awaited, stacks: &stacks, symbolized: HashMap::new() };
         let mut lost = Counts::default();
         for sample in std::mem::take(&mut self.deferred_samples) {
-            let DeferredSample { time_ns, thread, stack: index, value, cpu, origin } = sample;
-            match resolver.resolve(self, index, tids.get(&thread).copied(), time_ns) {
+            let DeferredSample { time, thread, stack: index, value, cpu, origin } = sample;
+            match resolver.resolve(self, index, tids.get(&thread).copied(), time) {
                 Resolved::Awaited => self.deferred_samples.push(sample),
                 Resolved::UnknownProcess => lost.add(origin, value),
                 Resolved::Stack(stack) => {
-                    self.push(origin, Measured { time_ns, cpu: cpu.into(), thread, stack, value });
+                    self.push(origin, Measured { time, cpu: cpu.into(), thread, stack, value });
                 }
             }
         }
@@ -120,7 +117,7 @@ impl ProfileAssembler {
         for wake in std::mem::take(&mut self.deferred_wakes) {
             let mut resolve = |cached| match cached {
                 CachedStack::Symbolized(stack) => Resolved::Stack(stack),
-                CachedStack::Deferred(index) => resolver.resolve(self, index, None, wake.time_ns),
+                CachedStack::Deferred(index) => resolver.resolve(self, index, None, wake.time),
             };
             match (resolve(wake.stack), resolve(wake.waker)) {
                 (Resolved::Awaited, _) | (_, Resolved::Awaited) => self.deferred_wakes.push(wake),
@@ -138,11 +135,11 @@ impl ProfileAssembler {
     }
 
     /// The index of the stack and the time of each deferred sample.
-    fn uses_of_deferred_stacks(&self) -> impl Iterator<Item = (u32, u64)> {
-        let samples = self.deferred_samples.iter().map(|sample| (sample.stack, sample.time_ns));
+    fn uses_of_deferred_stacks(&self) -> impl Iterator<Item = (u32, MonotonicTime)> {
+        let samples = self.deferred_samples.iter().map(|sample| (sample.stack, sample.time));
         let wakes = self.deferred_wakes.iter().flat_map(|wake| {
             [wake.stack, wake.waker].into_iter().filter_map(|stack| match stack {
-                CachedStack::Deferred(index) => Some((index, wake.time_ns)),
+                CachedStack::Deferred(index) => Some((index, wake.time)),
                 CachedStack::Symbolized(_) => None,
             })
         });
@@ -186,22 +183,21 @@ impl Resolver<'_> {
         assembler: &mut ProfileAssembler,
         index: u32,
         tid: Option<Tid>,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Resolved {
         let deferred = &self.stacks[index as usize];
         let Some(process) = self.processes.get(deferred.process) else { return Resolved::UnknownProcess };
-        let key = StackAtTime::new(self.symbolizer, process, index, time_ns);
+        let key = StackAtTime::new(self.symbolizer, process, index, time);
         if self.awaited.stacks.contains(&key) {
             return Resolved::Awaited;
         }
-        let compiled =
-            tid.and_then(|tid| self.symbolizer.compiled_method(process, tid, MonotonicTime(time_ns)));
+        let compiled = tid.and_then(|tid| self.symbolizer.compiled_method(process, tid, time));
         let key = (key, compiled);
         if let Some(stack) = self.symbolized.get(&key) {
             return Resolved::Stack(*stack);
         }
         let method = key.1.as_deref();
-        let found = assembler.symbolize(self.symbolizer, process, time_ns, &deferred.stacks, false, method);
+        let found = assembler.symbolize(self.symbolizer, process, time, &deferred.stacks, false, method);
         // Without deferral, every stack is symbolized.
         let Some(stack) = found else { return Resolved::UnknownProcess };
         self.symbolized.insert(key, stack);

@@ -14,7 +14,7 @@ impl ProfileAssembler {
             let (tid, comm) = &lock.owner;
             let owner = self.builder.thread(id, tid.0, comm);
             self.builder.add_lock_owner(LockOwner {
-                time_ns: read.time.0.saturating_sub(self.started_ns),
+                time_ns: read.time.nanoseconds_since(self.started),
                 owner,
                 lock: lock.lock,
                 managed_thread_id: lock.managed_thread_id,
@@ -27,7 +27,7 @@ impl ProfileAssembler {
             let mut string = |text: &Option<String>| Some(self.builder.string(text.as_deref()?));
             let [name, exception] = [string(&observed.name), string(&observed.exception)];
             self.builder.add_managed_thread(ManagedThread {
-                time_ns: read.time.0.saturating_sub(self.started_ns),
+                time_ns: read.time.nanoseconds_since(self.started),
                 thread,
                 managed_id: observed.managed_id,
                 name,
@@ -42,19 +42,18 @@ impl ProfileAssembler {
 mod tests {
     use std::sync::Arc;
 
+    use profiler_addresses::MonotonicTime;
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
     use profiler_profile::{GcMode, Header};
     use profiler_sampler::EventPlan;
     use profiler_symbolize::{ObservedLock, ObservedThread};
-
-    use profiler_addresses::MonotonicTime;
 
     use super::*;
     #[test]
     fn an_owner_is_a_thread_of_its_process_at_a_time_of_the_interval() {
         let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
         let key = table.prefetch(std::process::id());
-        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, 1_000);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, MonotonicTime(1_000));
         let lock = |tid, waiters| ObservedLock {
             lock: 0x1000,
             owner: (Tid(tid), Arc::from("worker")),

@@ -23,19 +23,14 @@ impl ProfileAssembler {
         process: &Process,
         (code, frame): (CodeKey, RawFrame),
         callee: CodeKey,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> bool {
         // An epilogue scan leads past the old code, to the caller of the method: that may be the same method.
         let is_by_frame_pointer = matches!(frame.found, FrameFound::ByFramePointer | FrameFound::ByGetStack);
         is_by_frame_pointer
             && matches!(code, CodeKey::Jit(..))
             && ((self.replacements.contains(&callee)
-                && symbolizer.continues_method(callee, code, process, MonotonicTime(time_ns)))
-                || symbolizer.continues_method_in_memory(
-                    callee,
-                    (code, frame.address),
-                    process,
-                    MonotonicTime(time_ns),
-                ))
+                && symbolizer.continues_method(callee, code, process, time))
+                || symbolizer.continues_method_in_memory(callee, (code, frame.address), process, time))
     }
 }

@@ -12,7 +12,7 @@ impl ProfileAssembler {
         let id = self.process(process).id;
         let thread = self.builder.thread(id, process.pid, &process.comm);
         self.builder.add_poll_reading(PollReading {
-            time_ns: read.time_ns.saturating_sub(self.started_ns),
+            time_ns: read.time.nanoseconds_since(self.started),
             thread,
             awaits_connections: read.awaits_connections,
         });

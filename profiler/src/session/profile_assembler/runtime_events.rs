@@ -52,7 +52,7 @@ impl ProfileAssembler {
     fn add_omitted(&mut self, process: ProcessId, omitted: OmittedCount) {
         let OmittedCount { time, kind, count, duration_ns, longest_ns, is_lower_bound } = omitted;
         self.builder.add_omitted_events(OmittedEvents {
-            time_ns: time.0.saturating_sub(self.started_ns),
+            time_ns: time.nanoseconds_since(self.started),
             process,
             kind,
             count,
@@ -65,7 +65,7 @@ impl ProfileAssembler {
     fn add_runtime_event(&mut self, reporter: &mut Reporter, event: CollectedEvent, stack: Option<StackId>) {
         let CollectedEvent { time, duration_ns, thread, lock_owner, kind, name, fields, .. } = event;
         // What has begun before the interval counts from its start on.
-        let before_ns = self.started_ns.saturating_sub(time.0);
+        let before_ns = self.started.nanoseconds_since(time);
         let mut add_thread = |(tid, comm): (Tid, Arc<str>)| self.reporting_thread(reporter, tid, &comm);
         let thread = thread.map(&mut add_thread);
         // A field has its id, and the profile its name.
@@ -73,7 +73,7 @@ impl ProfileAssembler {
         let name = self.builder.string(&name);
         let fields = fields.into_iter().map(|field| self.field(&field)).collect();
         self.builder.add_runtime_event(RuntimeEvent {
-            time_ns: time.0.saturating_sub(self.started_ns),
+            time_ns: time.nanoseconds_since(self.started),
             duration_ns: duration_ns.saturating_sub(before_ns),
             process: reporter.id,
             thread,
@@ -114,7 +114,7 @@ impl ProfileAssembler {
         for address in &event.stack {
             let address = RuntimeAddress(*address).call_site();
             let code = symbolizer.code_at(process, address, event.time);
-            let symbolized = self.symbolized_frames(symbolizer, process, code, address, event.time.0);
+            let symbolized = self.symbolized_frames(symbolizer, process, code, address, event.time);
             frames.extend_from_slice(symbolized);
         }
         let is_cut = event.stack.len() >= MAX_RUNTIME_FRAMES;
@@ -124,11 +124,10 @@ impl ProfileAssembler {
 
 #[cfg(test)]
 mod tests {
+    use profiler_addresses::MonotonicTime;
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::{Header, Profile, RuntimeEventKind, Thread};
     use profiler_sampler::EventPlan;
-
-    use profiler_addresses::MonotonicTime;
 
     use super::*;
     use crate::session::test_symbolizer::symbolizer;
@@ -155,7 +154,7 @@ mod tests {
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let pid = std::process::id();
         let key = table.prefetch(pid);
-        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, STARTED_NS);
+        let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, MonotonicTime(STARTED_NS));
         let count = |time| OmittedCount {
             time,
             kind: RuntimeEventKind::Contention,

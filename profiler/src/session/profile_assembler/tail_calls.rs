@@ -23,14 +23,14 @@ impl ProfileAssembler {
         symbolizer: &mut Symbolizer,
         process: &Process,
         Callee { code, caller: (caller, call) }: Callee,
-        time_ns: u64,
+        time: MonotonicTime,
     ) -> Option<FrameId> {
         let is_call = !matches!(call.found, FrameFound::Sampled | FrameFound::Interrupted);
         if !is_call || !self.is_unsymbolized_runtime_code(code) {
             return None;
         }
-        let function = symbolizer.called_function(process, caller, call.address, MonotonicTime(time_ns))?;
-        self.symbolized_frames(symbolizer, process, function, call.address, time_ns).last().copied()
+        let function = symbolizer.called_function(process, caller, call.address, time)?;
+        self.symbolized_frames(symbolizer, process, function, call.address, time).last().copied()
     }
 
     /// Whether code whose frames are known belongs to a .NET runtime and has no symbol.

@@ -16,34 +16,29 @@ use profiler_sampler::{FrameFound, RawFrame};
 pub(super) fn resolve_user_frames(
     symbolizer: &mut Symbolizer,
     process: &Process,
-    time_ns: u64,
+    time: MonotonicTime,
     stacks: &SampleStacks,
 ) -> (Vec<(CodeKey, RawFrame)>, Option<StackEnd>) {
     let mut frames = Vec::new();
     let Some(stack) = stacks.user.as_deref() else { return (frames, None) };
     let end_reason = stack.end_reason();
     let is_unwound = end_reason.is_some();
-    let outdated_since_ns = stacks.tables_outdated_since_ns.filter(|_| is_unwound);
-    let jit_outdated_since_ns =
-        jit_tables_outdated_since(symbolizer, process, time_ns).filter(|_| is_unwound);
+    let outdated_since = stacks.tables_outdated_since.filter(|_| is_unwound);
+    let jit_outdated_since = jit_tables_outdated_since(symbolizer, process, time).filter(|_| is_unwound);
     let mut raw_frames = stack.frames().peekable();
     while let Some(frame) = raw_frames.next() {
-        let code = symbolizer.code_at(process, frame.address, MonotonicTime(time_ns));
+        let code = symbolizer.code_at(process, frame.address, time);
         if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Unknown(Reason::NoMapping, _)) {
             return (frames, Some(StackEnd::BrokenFramePointer));
         }
         frames.push((code, frame));
-        let was_replaced = outdated_since_ns.is_some_and(|since_ns| {
-            process.was_file_replaced(frame.address, MonotonicTime(since_ns), MonotonicTime(time_ns))
-        }) || jit_outdated_since_ns.is_some_and(|since_ns| {
-            matches!(code, CodeKey::Jit(..))
-                && may_use_row(raw_frames.peek(), end_reason)
-                && symbolizer.was_jit_code_replaced_at(
-                    process,
-                    frame.address,
-                    MonotonicTime(since_ns)..MonotonicTime(time_ns),
-                )
-        });
+        let was_replaced = outdated_since
+            .is_some_and(|since| process.was_file_replaced(frame.address, since, time))
+            || jit_outdated_since.is_some_and(|since| {
+                matches!(code, CodeKey::Jit(..))
+                    && may_use_row(raw_frames.peek(), end_reason)
+                    && symbolizer.was_jit_code_replaced_at(process, frame.address, since..time)
+            });
         if was_replaced {
             return (frames, Some(StackEnd::OutdatedTable));
         }
@@ -51,15 +46,15 @@ pub(super) fn resolve_user_frames(
     (frames, None)
 }
 
-/// The time of the call frame information of JIT code that was in use at `time_ns`, if JIT code had been replaced since then;
-/// `CLOCK_MONOTONIC` nanoseconds.
+/// The time of the call frame information of JIT code that was in use at `time`, if JIT code had been replaced since
+/// then.
 pub(super) fn jit_tables_outdated_since(
     symbolizer: &Symbolizer,
     process: &Process,
-    time_ns: u64,
-) -> Option<u64> {
-    let as_of_ns = process.jit_code_as_of(MonotonicTime(time_ns))?;
-    symbolizer.was_jit_code_replaced(process, as_of_ns..MonotonicTime(time_ns)).then_some(as_of_ns.0)
+    time: MonotonicTime,
+) -> Option<MonotonicTime> {
+    let as_of = process.jit_code_as_of(time)?;
+    symbolizer.was_jit_code_replaced(process, as_of..time).then_some(as_of)
 }
 
 /// Whether the unwinder may have used an unwind row of a frame with this caller, or without one.
@@ -102,7 +97,8 @@ mod tests {
         let key = table.prefetch(std::process::id());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let stacks = SampleStacks { user: Some(Arc::new(stack)), ..SampleStacks::default() };
-        let (frames, cut) = resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, &stacks);
+        let (frames, cut) =
+            resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), MonotonicTime(1), &stacks);
         (frames.len(), cut)
     }
 
@@ -149,22 +145,19 @@ mod tests {
             tid: Tid::leader_of(pid),
             kind: SidebandEventKind::Map(other),
         });
-        let mut cut = |table: &ProcessTable, time_ns| {
+        let mut cut = |table: &ProcessTable, time_ns: u64| {
+            let time = MonotonicTime(time_ns);
             let process = table.get(key).unwrap();
             let addresses = [own.0, code, own.0].into();
             let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
-            let tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
+            let tables_outdated_since = process.unwind_tables_outdated_since(time);
             let user = Some(Arc::new(stack));
-            let stacks = SampleStacks {
-                user,
-                tables_outdated_since_ns: tables_outdated_since_ns.map(|time| time.0),
-                ..SampleStacks::default()
-            };
-            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns.0, &stacks);
+            let stacks = SampleStacks { user, tables_outdated_since, ..SampleStacks::default() };
+            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time, &stacks);
             (frames.len(), cut)
         };
-        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS - 1)), (3, None), "before the code was replaced");
-        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS + 1)), (2, Some(StackEnd::OutdatedTable)));
+        assert_eq!(cut(&table, REPLACED_NS - 1), (3, None), "before the code was replaced");
+        assert_eq!(cut(&table, REPLACED_NS + 1), (2, Some(StackEnd::OutdatedTable)));
         let installation = Installation {
             as_of: MonotonicTime(REPLACED_NS),
             jit_code_as_of: None,
@@ -172,12 +165,8 @@ mod tests {
         };
         table.note_installation(key, installation);
         let before = REPLACED_NS + 4;
-        assert_eq!(
-            cut(&table, MonotonicTime(before)),
-            (2, Some(StackEnd::OutdatedTable)),
-            "not installed yet"
-        );
-        assert_eq!(cut(&table, MonotonicTime(REPLACED_NS + 5)), (3, None));
+        assert_eq!(cut(&table, before), (2, Some(StackEnd::OutdatedTable)), "not installed yet");
+        assert_eq!(cut(&table, REPLACED_NS + 5), (3, None));
     }
 
     /// A jitdump with code of 16 bytes at an address at these times (Linux, tools/perf/Documentation/jitdump-specification.txt).
@@ -216,11 +205,12 @@ mod tests {
         let path = format!("/tmp/jit-{pid}.dump");
         std::fs::write(&path, jitdump(CODE, &[100, 200])).unwrap();
         let own = resolve as fn(_, _) -> _ as usize as u64;
-        let cut = |symbolizer: &mut Symbolizer, table: &ProcessTable, flags: u64, time_ns| {
+        let cut = |symbolizer: &mut Symbolizer, table: &ProcessTable, flags: u64, time_ns: u64| {
+            let (process, time) = (table.get(key).unwrap(), MonotonicTime(time_ns));
             let addresses = vec![CODE, (own & !FrameFlags::ALL) | flags];
             let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
             let stacks = SampleStacks { user: Some(Arc::new(stack)), ..SampleStacks::default() };
-            let (frames, cut) = resolve_user_frames(symbolizer, table.get(key).unwrap(), time_ns, &stacks);
+            let (frames, cut) = resolve_user_frames(symbolizer, process, time, &stacks);
             (frames.len(), cut)
         };
         assert_eq!(cut(&mut symbolizer, &table, BY_CFI, 250), (2, None), "no call frame information");

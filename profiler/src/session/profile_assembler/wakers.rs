@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use profiler_addresses::ElfAddress;
+use profiler_addresses::{ElfAddress, MonotonicTime};
 use profiler_processes::Process;
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProfileBuilder, StackId, SymbolSource, Symbolization, ThreadId,
@@ -51,7 +51,7 @@ impl WakerName {
 /// A sample of a wait whose waker is known. Both stacks are put together at the end of the interval.
 #[derive(Debug)]
 pub(super) struct DeferredWake {
-    pub(super) time_ns: u64,
+    pub(super) time: MonotonicTime,
     cpu: u32,
     thread: ThreadId,
     pub(super) value: u64,
@@ -74,9 +74,9 @@ impl ProfileAssembler {
         waker: SampleWaker<'_>,
     ) {
         let waker_name = waker.name;
-        let waker = self.cached_stack(symbolizer, waker.process, sample.time.0, waker.stacks);
-        let RawSample { time: time_ns, cpu, value, origin, .. } = *sample;
-        let wake = DeferredWake { time_ns: time_ns.0, cpu, thread, value, origin, stack, waker, waker_name };
+        let waker = self.cached_stack(symbolizer, waker.process, sample.time, waker.stacks);
+        let RawSample { time, cpu, value, origin, .. } = *sample;
+        let wake = DeferredWake { time, cpu, thread, value, origin, stack, waker, waker_name };
         self.deferred_wakes.push(wake);
     }
 
@@ -98,8 +98,8 @@ impl ProfileAssembler {
                 .entry((stack, waker, wake.waker_name))
                 .or_insert_with(|| put_together(&mut self.builder, stack, waker, &wake.waker_name.text()))
         });
-        let DeferredWake { time_ns, cpu, thread, value, origin, .. } = *wake;
-        self.push(origin, Measured { time_ns, cpu, thread, stack, value });
+        let DeferredWake { time, cpu, thread, value, origin, .. } = *wake;
+        self.push(origin, Measured { time, cpu, thread, stack, value });
     }
 }
 

@@ -92,7 +92,7 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let (requests, request_receiver) = channel();
     let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
     let cpu_before = cpu_time();
-    pipeline.start(source.started().0);
+    pipeline.start(source.started());
     let reader = Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared);
     let reader = thread::spawn(move || reader.run(&request_receiver, &messages));
     let (profile, worst_delay) = process(&mut pipeline, &message_receiver, (&requests, &waker), samples)?;
@@ -124,15 +124,15 @@ fn process(
     samples: u64,
 ) -> Result<(Profile, Duration)> {
     let mut missing = samples;
-    let mut worst_delay_ns = 0;
+    let mut worst_delay = Duration::ZERO;
     for message in messages {
         match message {
-            Message::Batch(batch, now_ns) => {
+            Message::Batch(batch, now) => {
                 let count = batch.samples.len() as u64;
-                let oldest_ns = batch.samples.iter().map(|sample| sample.time).min();
-                pipeline.process(batch, now_ns)?;
-                if let Some(oldest_ns) = oldest_ns {
-                    worst_delay_ns = worst_delay_ns.max(monotonic_time().0.saturating_sub(oldest_ns.0));
+                let oldest = batch.samples.iter().map(|sample| sample.time).min();
+                pipeline.process(batch, now)?;
+                if let Some(oldest) = oldest {
+                    worst_delay = worst_delay.max(monotonic_time().saturating_since(oldest));
                 }
                 if missing > 0 && missing <= count {
                     let (reply, _) = channel();
@@ -152,18 +152,18 @@ fn process(
                 }
                 missing = missing.saturating_sub(count);
             }
-            Message::Request { request, counts, ended_ns } => {
+            Message::Request { request, counts, ended } => {
                 let IntervalCounts { counts_before, counts } = *counts.ok_or_else(ended_early)?;
                 let interval = Interval {
                     header: request.header,
-                    ended_ns,
+                    ended,
                     counts_before,
                     counts,
                     adjustment: request.adjustment,
                     is_last: true,
                 };
                 let profile = pipeline.finish_interval(interval, &|| true);
-                return Ok((profile, Duration::from_nanos(worst_delay_ns)));
+                return Ok((profile, worst_delay));
             }
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct SimulatedSource {
     order: BatchOrder,
     /// Becomes readable when a profile is requested.
     waker: Arc<OwnedFd>,
-    started_ns: u64,
+    started: MonotonicTime,
     samples: u64,
     stopped: bool,
 }
@@ -67,7 +67,7 @@ impl SimulatedSource {
             cpus: (0..node.cpus).map(|_| VecDeque::new()).collect(),
             order: BatchOrder::default(),
             waker,
-            started_ns: 0,
+            started: MonotonicTime::ZERO,
             samples,
             stopped: false,
         };
@@ -92,7 +92,7 @@ impl SimulatedSource {
         for cpu in &mut source.cpus {
             cpu.make_contiguous().sort_by_key(|(at_ns, _)| *at_ns);
         }
-        source.started_ns = monotonic_time().0;
+        source.started = monotonic_time();
         source
     }
 
@@ -129,18 +129,18 @@ impl SimulatedSource {
 
     /// Reads what a CPU has written up to now.
     fn drain(&mut self, cpu: usize, batch: &mut Batch) {
-        let since_start_ns = monotonic_time().0.saturating_sub(self.started_ns);
+        let since_start_ns = monotonic_time().nanoseconds_since(self.started);
         let records = &mut self.cpus[cpu];
         let due = records.partition_point(|(at_ns, _)| *at_ns <= since_start_ns);
         for (at_ns, record) in records.drain(..due) {
-            let time_ns = self.started_ns + at_ns;
+            let time = self.started.saturating_add(Duration::from_nanos(at_ns));
             match record {
                 Record::Sample(sample, stack) => {
                     batch.stacks.push(stack);
-                    batch.samples.push(RawSample { time: MonotonicTime(time_ns), cpu: cpu as u32, ..sample });
+                    batch.samples.push(RawSample { time, cpu: cpu as u32, ..sample });
                 }
                 Record::Event(event) => {
-                    batch.events.push(SidebandEvent { time: MonotonicTime(time_ns), ..event });
+                    batch.events.push(SidebandEvent { time, ..event });
                 }
             }
         }
@@ -149,7 +149,7 @@ impl SimulatedSource {
 
 impl SampleSource for SimulatedSource {
     fn started(&self) -> MonotonicTime {
-        MonotonicTime(self.started_ns)
+        self.started
     }
 
     fn cpus(&self) -> u32 {
@@ -163,18 +163,18 @@ impl SampleSource for SimulatedSource {
             rustix::event::Timespec::try_from(wait).map_err(|error| failed(std::io::Error::other(error)))?;
         poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout))
             .map_err(|error| failed(error.into()))?;
-        let watermark_ns = if self.is_exhausted() { u64::MAX } else { monotonic_time().0 };
+        let watermark = if self.is_exhausted() { MonotonicTime::MAX } else { monotonic_time() };
         let mut batch = Batch { stacks: std::mem::take(&mut self.kernel_stacks), ..Batch::default() };
         for cpu in 0..self.cpus.len() {
             self.drain(cpu, &mut batch);
         }
-        self.order.order(&mut batch, MonotonicTime(watermark_ns));
+        self.order.order(&mut batch, watermark);
         Ok(batch)
     }
 
     fn stop(&mut self) -> Result<MonotonicTime> {
         self.stopped = true;
-        Ok(MonotonicTime(monotonic_time().0))
+        Ok(monotonic_time())
     }
 
     fn is_exhausted(&self) -> bool {

@@ -27,11 +27,11 @@ pub(super) const INSTALL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileTables {
     tables: HashMap<FileId, CachedTable>,
-    as_of_ns: u64,
+    as_of: MonotonicTime,
     /// The call frame information of JIT code, in ascending order.
     jit_functions: Arc<[JitFunctionFrames]>,
-    /// [`JitCallFrames::as_of_ns`]; `None` without such information.
-    jit_code_as_of_ns: Option<u64>,
+    /// [`JitCallFrames::as_of`]; `None` without such information.
+    jit_code_as_of: Option<MonotonicTime>,
     /// Their tables, by the mapping.
     jit_tables: HashMap<Range<RuntimeAddress>, CachedTable>,
 }
@@ -50,28 +50,25 @@ pub(super) struct Entries {
 
 impl FileTables {
     /// Forgets the files that were mapped since the last call: they may have been modified since their table was built.
-    pub(super) fn forget_changed(&mut self, mappings: &AddressSpace, as_of_ns: u64) {
-        for mapping in mappings.current_since(MonotonicTime(self.as_of_ns)) {
+    pub(super) fn forget_changed(&mut self, mappings: &AddressSpace, as_of: MonotonicTime) {
+        for mapping in mappings.current_since(self.as_of) {
             if let Backing::File { id, .. } = &mapping.backing {
                 self.tables.remove(id);
             }
         }
-        self.as_of_ns = as_of_ns;
+        self.as_of = as_of;
     }
 
     /// Replaces the call frame information of JIT code.
-    pub(super) fn set_jit_call_frames(
-        &mut self,
-        JitCallFrames { functions, as_of: as_of_ns }: JitCallFrames,
-    ) {
+    pub(super) fn set_jit_call_frames(&mut self, JitCallFrames { functions, as_of }: JitCallFrames) {
         self.jit_functions = functions.into();
-        self.jit_code_as_of_ns = Some(as_of_ns.0);
+        self.jit_code_as_of = Some(as_of);
         self.jit_tables.clear();
     }
 
     /// The time of the call frame information of JIT code.
-    pub(super) fn jit_code_as_of_ns(&self) -> Option<u64> {
-        self.jit_code_as_of_ns
+    pub(super) fn jit_code_as_of(&self) -> Option<MonotonicTime> {
+        self.jit_code_as_of
     }
 
     /// Forgets the tables of the mappings in which JIT code begins at these addresses.

@@ -80,13 +80,13 @@ struct InstalledState {
     /// When the tables that failed are built again.
     retry: Option<TableRetry>,
     /// The mappings that were reported last, and their time.
-    reported: Option<(AddressSpace, u64)>,
+    reported: Option<(AddressSpace, MonotonicTime)>,
 }
 
 #[derive(Clone, Debug)]
 struct PendingMappings {
     mappings: AddressSpace,
-    as_of_ns: u64,
+    as_of: MonotonicTime,
     /// When they were enqueued.
     enqueued: Instant,
 }
@@ -96,7 +96,7 @@ struct PendingMappings {
 struct TableRetry {
     at: Instant,
     mappings: AddressSpace,
-    as_of_ns: u64,
+    as_of: MonotonicTime,
 }
 
 /// Installed mappings of a process, shared with forked children as long as theirs are equal.
@@ -198,9 +198,9 @@ impl MappingInstaller {
     /// Has the mappings that were reported last installed again.
     fn install_again(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        if let Some((mappings, as_of_ns)) = process.reported.clone().filter(|_| process.pending.is_none()) {
+        if let Some((mappings, as_of)) = process.reported.clone().filter(|_| process.pending.is_none()) {
             process.version = None;
-            process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: Instant::now() });
+            process.pending = Some(PendingMappings { mappings, as_of, enqueued: Instant::now() });
         }
         self.enqueue(pid);
     }
@@ -241,9 +241,9 @@ impl MappingInstaller {
             let Some(retry) = process.retry.take_if(|retry| retry.at == at) else { continue };
             // Pending mappings are installed with all tables.
             if process.pending.is_none() {
-                let TableRetry { mappings, as_of_ns, .. } = retry;
+                let TableRetry { mappings, as_of, .. } = retry;
                 process.version = None;
-                process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: now });
+                process.pending = Some(PendingMappings { mappings, as_of, enqueued: now });
                 self.enqueue(pid);
             }
         }
@@ -252,13 +252,11 @@ impl MappingInstaller {
     /// Evicts the mappings of processes that had no samples for [`MIN_IDLE_TIME`]. Returns whether it evicted any. The next
     /// sample of such a process requests its mappings again.
     fn evict_idle(&mut self) -> bool {
-        let idle_since_ns = monotonic_time().0.saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
+        let idle_since = monotonic_time().saturating_sub(MIN_IDLE_TIME);
         let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
-        let used_ns = |pid| self.maps.process_last_use(pid).unwrap_or(MonotonicTime(0));
-        let idle: Vec<u32> = installed
-            .map(|(pid, _)| *pid)
-            .filter(|pid| used_ns(*pid) < MonotonicTime(idle_since_ns))
-            .collect();
+        let last_use = |pid| self.maps.process_last_use(pid).unwrap_or(MonotonicTime::ZERO);
+        let idle: Vec<u32> =
+            installed.map(|(pid, _)| *pid).filter(|pid| last_use(*pid) < idle_since).collect();
         for pid in &idle {
             self.remove(*pid);
         }
@@ -298,7 +296,7 @@ impl MappingInstaller {
     }
 
     fn set_pending(&mut self, snapshot: MappingSnapshot) {
-        let MappingSnapshot { pid, process: key, mappings, as_of: as_of_ns } = snapshot;
+        let MappingSnapshot { pid, process: key, mappings, as_of } = snapshot;
         if self.processes.get(&pid).is_some_and(|process| process.process != key) {
             self.end(pid);
         }
@@ -316,10 +314,10 @@ impl MappingInstaller {
         if process.version == Some(mappings.version()) {
             return;
         }
-        process.files.forget_changed(&mappings, as_of_ns.0);
-        process.reported = Some((mappings.clone(), as_of_ns.0));
+        process.files.forget_changed(&mappings, as_of);
+        process.reported = Some((mappings.clone(), as_of));
         let now = Instant::now();
-        process.pending = Some(PendingMappings { mappings, as_of_ns: as_of_ns.0, enqueued: now });
+        process.pending = Some(PendingMappings { mappings, as_of, enqueued: now });
         if process.back_off.is_none_or(|back_off| back_off.has_passed(now)) {
             process.is_suspended = false;
         }
@@ -398,7 +396,7 @@ impl MappingInstaller {
     /// [`INSTALL_INTERVAL`].
     fn install_process(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let Some(PendingMappings { mappings, as_of_ns, enqueued }) = process.pending.clone() else {
+        let Some(PendingMappings { mappings, as_of, enqueued }) = process.pending.clone() else {
             return Ok(());
         };
         let managed = self.managed.of_process(process.process);
@@ -414,18 +412,14 @@ impl MappingInstaller {
             }
         };
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let jit_code_as_of_ns = process.files.jit_code_as_of_ns();
-        let installation = Installation {
-            as_of: MonotonicTime(as_of_ns),
-            jit_code_as_of: jit_code_as_of_ns.map(MonotonicTime),
-            installed: monotonic_time(),
-        };
+        let jit_code_as_of = process.files.jit_code_as_of();
+        let installation = Installation { as_of, jit_code_as_of, installed: monotonic_time() };
         self.installations.add(process.process, installation);
         process.back_off = None;
         if is_complete {
             process.version = Some(mappings.version());
             process.pending = None;
-            process.retry = retry_at.map(|at| TableRetry { at, mappings, as_of_ns });
+            process.retry = retry_at.map(|at| TableRetry { at, mappings, as_of });
             self.retries.extend(retry_at.map(|at| (at, pid)));
             // `cargo xtask bench` reads this line.
             log::debug!("unwind tables of process {pid} are in place: {} mappings", entries.len());

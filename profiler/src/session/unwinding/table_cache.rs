@@ -204,8 +204,8 @@ impl TableCache {
 
     /// Removes segments that were not used for some time, so that files which are mapped later have a place.
     fn remove_idle_segments(&mut self, maps: &mut UnwindMaps) {
-        let now_ns = monotonic_time().0;
-        let idle = self.segments.extract_if(|segment, _| idle_time(maps, *segment, now_ns) >= EVICTION_DELAY);
+        let now = monotonic_time();
+        let idle = self.segments.extract_if(|segment, _| idle_time(maps, *segment, now) >= EVICTION_DELAY);
         let idle: Vec<FileSegment> = idle.map(|(segment, _)| segment).collect();
         idle.into_iter().for_each(|segment| maps.remove_segment(segment));
     }
@@ -314,9 +314,9 @@ impl TableCache {
 
     /// Removes tables that have had no references for [`EVICTION_DELAY`], and were not found by a segment either.
     pub(super) fn evict_unused(&mut self, maps: &mut UnwindMaps, now: Instant) {
-        let now_ns = monotonic_time().0;
+        let monotonic_now = monotonic_time();
         for (segment, key) in &self.segments {
-            if idle_time(maps, *segment, now_ns) < EVICTION_DELAY
+            if idle_time(maps, *segment, monotonic_now) < EVICTION_DELAY
                 && let Some(table) = self.tables.get_mut(key)
             {
                 table.unused_since = now;
@@ -533,8 +533,8 @@ fn charged_bytes(table: &UnwindTable) -> usize {
 }
 
 /// The time since the unwinder last found a table by a segment.
-fn idle_time(maps: &UnwindMaps, segment: FileSegment, now_ns: u64) -> Duration {
-    Duration::from_nanos(now_ns.saturating_sub(maps.segment_last_use(segment).unwrap_or(MonotonicTime(0)).0))
+fn idle_time(maps: &UnwindMaps, segment: FileSegment, now: MonotonicTime) -> Duration {
+    now.saturating_since(maps.segment_last_use(segment).unwrap_or(MonotonicTime::ZERO))
 }
 
 #[cfg(test)]
