@@ -39,7 +39,7 @@ fn named_directories(environ: &[u8], variables: &[&str]) -> Vec<PathBuf> {
 
 /// Checks that the variables that are kept of an environment lead to the same paths.
 #[cfg(fuzzing)]
-pub(crate) fn check_kept(environ: &[u8], kept: &[u8]) {
+pub fn check_kept(environ: &[u8], kept: &[u8]) {
     let directories = jit_file_directories(environ);
     assert!(directories.len() <= JIT_DIRECTORY_VARIABLES.len() + 1);
     assert!(directories.iter().all(|directory| directory.is_absolute()));
