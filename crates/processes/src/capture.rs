@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, renameat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, renameat, statat, unlinkat},
     io::Errno,
 };
 
@@ -62,8 +62,11 @@ impl CaptureDirectory {
     }
 
     /// Writes a text. An exceeded budget is not an error, because the caller needs the text even when the capture lacks
-    /// it.
+    /// it. An empty text replaces no other one: entries of a process that has ended are empty until its parent collects it.
     pub(crate) fn write(&self, bytes: &[u8], to: &Path) -> io::Result<()> {
+        if bytes.is_empty() && statat(&self.directory, to, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(());
+        }
         let remaining_bytes = self.remaining_bytes.load(Ordering::Relaxed).checked_sub(bytes.len() as u64);
         let Some(remaining_bytes) = remaining_bytes else {
             log::warn!("the capture lacks `{}`: its byte budget is exceeded", to.display());
@@ -74,7 +77,7 @@ impl CaptureDirectory {
         Ok(())
     }
 
-    /// Creates or replaces a file. Entries of a process are read several times, and the last text counts.
+    /// Creates or replaces a file. Entries of a process are read several times, and the last text counts that is not empty.
     fn create<T>(&self, to: &Path, write: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
         let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let directory = self.create_directories(to.parent().unwrap_or(Path::new("")))?;

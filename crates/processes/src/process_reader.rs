@@ -213,6 +213,26 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_keeps_what_was_read_before_the_process_ended() {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let directory = tempfile::tempdir().unwrap();
+        let recorded = ProcFs::with_capture(std::fs::File::open(directory.path()).unwrap().into());
+        let mut reader = ProcessReader::new(Arc::new(recorded));
+        let mut child =
+            std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(reader.read(child.id()).space.is_ok());
+        drop(child.stdin.take());
+        let pid = Pid::from_child(&child);
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        assert_eq!(reader.read(child.id()).space.unwrap_err(), LookupError::ProcessGone, "a zombie");
+        child.wait().unwrap();
+
+        let mut replay = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
+        let reading = replay.read(child.id());
+        assert!(reading.identity.is_ok() && reading.space.is_ok(), "{reading:?}");
+    }
+
+    #[test]
     fn a_process_that_cannot_be_read_has_not_ended() {
         let directory = tempfile::tempdir().unwrap();
         let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
