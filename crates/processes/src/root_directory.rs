@@ -72,8 +72,8 @@ pub struct RootDirectory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RootId {
     /// The mount (statx(2), Linux 5.8). An open directory keeps it, and so its id, in use.
-    mount: u64,
-    inode: u64,
+    pub(crate) mount: u64,
+    pub(crate) inode: u64,
 }
 
 impl RootDirectory {
