@@ -77,8 +77,8 @@ pub(crate) fn find_code(
     heap: u64,
     address: u64,
 ) -> Result<CodeBlock, LookupError> {
-    let base = memory.u64(heap.wrapping_add(layout.heap_map_base))?;
-    let map = memory.u64(heap.wrapping_add(layout.heap_header_map))?;
+    let fields = memory.fields(heap, &[layout.heap_map_base, layout.heap_header_map]);
+    let (base, map) = (fields.u64(layout.heap_map_base)?, fields.u64(layout.heap_header_map)?);
     let distance = address.checked_sub(base).ok_or(LookupError::Malformed("code heap"))?;
     let start = nibble_map::find_start(layout.nibble_map, distance, |offset, into| {
         Ok(memory.read_into(map.wrapping_add(offset), into)?)
@@ -109,8 +109,8 @@ fn read_header(
     if layout.runtime_function_bytes != FUNCTION_BYTES as u64 {
         return Err(LookupError::Malformed("table of functions"));
     }
-    let method = memory.u64(header.wrapping_add(layout.header_method))?;
-    let count = memory.u32(header.wrapping_add(layout.header_unwind_count))?;
+    let fields = memory.fields(header, &[layout.header_method, layout.header_unwind_count]);
+    let (method, count) = (fields.u64(layout.header_method)?, fields.u32(layout.header_unwind_count)?);
     if count > MAX_FUNCTIONS {
         return Err(LookupError::TooLarge("table of functions"));
     }

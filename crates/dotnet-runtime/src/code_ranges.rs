@@ -56,16 +56,16 @@ pub(crate) fn find_range(
     let mut fragment = Some(entry);
     for _ in 0..MAX_FRAGMENTS_PER_LIST {
         let Some(at) = fragment else { return Err(LookupError::NoCode) };
-        let begin = memory.u64(at.wrapping_add(layout.fragment_begin))?;
-        let end = memory.u64(at.wrapping_add(layout.fragment_end))?;
-        if (begin..end).contains(&address) {
-            let section = pointer(memory, at.wrapping_add(layout.fragment_section))?;
+        let CodeLayout { fragment_begin, fragment_end, fragment_section, fragment_next, .. } = *layout;
+        let fields = memory.fields(at, &[fragment_begin, fragment_end, fragment_section, fragment_next]);
+        if (fields.u64(fragment_begin)?..fields.u64(fragment_end)?).contains(&address) {
+            let section = without_mark(fields.u64(fragment_section)?);
             let section = section.ok_or(LookupError::Malformed("code range"))?;
             let range = read_section(memory, layout, section)?;
             let is_within = (range.begin..range.end).contains(&address);
             return if is_within { Ok(range) } else { Err(LookupError::Malformed("code range")) };
         }
-        fragment = pointer(memory, at.wrapping_add(layout.fragment_next))?;
+        fragment = without_mark(fields.u64(fragment_next)?);
     }
     Err(LookupError::TooLarge("list of code ranges"))
 }
@@ -112,16 +112,18 @@ fn read_section(memory: &LimitedMemory, layout: &CodeLayout, section: u64) -> Re
     const COLLECTIBLE: u32 = 1;
     const CODE_HEAP: u32 = 2;
     const RANGE_LIST: u32 = 4;
-    let field = |offset| memory.u64(section.wrapping_add(offset));
-    let (begin, end) = (field(layout.section_begin)?, field(layout.section_end)?);
-    let flags = memory.u32(section.wrapping_add(layout.section_flags))?;
-    let module = field(layout.section_precompiled_module)?;
+    let CodeLayout { section_begin, section_end, section_flags, section_heap, .. } = *layout;
+    let section_module = layout.section_precompiled_module;
+    let offsets = [section_begin, section_end, section_flags, section_module, section_heap];
+    let fields = memory.fields(section, &offsets);
+    let (begin, end) = (fields.u64(section_begin)?, fields.u64(section_end)?);
+    let (flags, module) = (fields.u32(section_flags)?, fields.u64(section_module)?);
     let content = if module != 0 {
         CodeRangeContent::Precompiled(module)
     } else if flags & RANGE_LIST != 0 {
         CodeRangeContent::Stubs
     } else if flags & CODE_HEAP != 0 {
-        CodeRangeContent::Heap(field(layout.section_heap)?)
+        CodeRangeContent::Heap(fields.u64(section_heap)?)
     } else {
         return Err(LookupError::NoCode);
     };
@@ -130,6 +132,9 @@ fn read_section(memory: &LimitedMemory, layout: &CodeLayout, section: u64) -> Re
 
 /// Reads a pointer without its mark; `None` is a null pointer.
 fn pointer(memory: &LimitedMemory, at: u64) -> Result<Option<u64>, LookupError> {
-    let pointer = memory.u64(at)? & !IS_COLLECTIBLE;
-    Ok((pointer != 0).then_some(pointer))
+    Ok(without_mark(memory.u64(at)?))
+}
+
+fn without_mark(pointer: u64) -> Option<u64> {
+    Some(pointer & !IS_COLLECTIBLE).filter(|pointer| *pointer != 0)
 }

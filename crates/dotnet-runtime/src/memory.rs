@@ -150,6 +150,18 @@ impl LimitedMemory {
         self.array(address).map(u64::from_le_bytes)
     }
 
+    /// The fields of a structure at these offsets, which are read together if they are near each other.
+    pub(crate) fn fields(&self, structure: u64, offsets: &[u64]) -> Fields<'_> {
+        const MAX_SPAN_BYTES: u64 = 256;
+        let first = offsets.iter().min().copied().unwrap_or_default();
+        let last = offsets.iter().max().copied().unwrap_or_default();
+        let span = (last - first).saturating_add(size_of::<u64>() as u64);
+        // A capture of an earlier version has the fields alone.
+        let read = || self.bytes(structure.wrapping_add(first), span as usize).ok();
+        let bytes = if span <= MAX_SPAN_BYTES { read() } else { None };
+        Fields { memory: self, structure, first, bytes: bytes.unwrap_or_default() }
+    }
+
     /// Reads a string up to its zero byte; one that is longer than `limit` bytes is cut off.
     pub(crate) fn string(&self, address: u64, limit: usize) -> Result<String, ReadError> {
         let mut string = Vec::new();
@@ -199,6 +211,41 @@ impl LimitedMemory {
     }
 }
 
+/// Fields of a structure. One that was not read with the others is read alone.
+#[derive(Debug)]
+pub(crate) struct Fields<'a> {
+    memory: &'a LimitedMemory,
+    structure: u64,
+    /// The offset of `bytes` in the structure.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl Fields<'_> {
+    pub(crate) fn u8(&self, offset: u64) -> Result<u8, ReadError> {
+        self.array(offset).map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&self, offset: u64) -> Result<u16, ReadError> {
+        self.array(offset).map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&self, offset: u64) -> Result<u32, ReadError> {
+        self.array(offset).map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes: a number or a pointer.
+    pub(crate) fn u64(&self, offset: u64) -> Result<u64, ReadError> {
+        self.array(offset).map(u64::from_le_bytes)
+    }
+
+    fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N], ReadError> {
+        let start = offset.checked_sub(self.first).and_then(|start| usize::try_from(start).ok());
+        let known = start.and_then(|start| self.bytes.get(start..)?.first_chunk::<N>());
+        known.map_or_else(|| self.memory.array(self.structure.wrapping_add(offset)), |bytes| Ok(*bytes))
+    }
+}
+
 /// The memory from an address on, as the bytes of an image.
 #[derive(Debug)]
 pub(crate) struct MemoryImage {
@@ -235,6 +282,23 @@ mod tests {
         memory.begin();
         assert_eq!(memory.cost().reads, 0);
         assert_eq!(memory.bytes(0x1000, 101), Err(ReadError::LimitExceeded));
+    }
+
+    #[test]
+    fn near_fields_are_read_together_and_others_alone() {
+        let memory = limited(ReadLimits { reads: 3, bytes: 1000 });
+        let fields = memory.fields(0x1ff0, &[4, 0]);
+        assert_eq!((fields.u32(0), fields.u64(4)), (Ok(0x7878_7878), Ok(0x7878_7878_7878_7878)));
+        assert_eq!(memory.cost().reads, 1);
+        // Behind the page is no memory.
+        let fields = memory.fields(0x1ff0, &[8, 12]);
+        assert_eq!(
+            (fields.u64(8), fields.u64(12)),
+            (Ok(0x7878_7878_7878_7878), Err(ReadError::LimitExceeded))
+        );
+        memory.begin();
+        let fields = memory.fields(0x1ff0, &[0, u64::MAX - 0x1ff0]);
+        assert_eq!(fields.u64(u64::MAX - 0x1ff0), Err(ReadError::NotMapped));
     }
 
     #[test]

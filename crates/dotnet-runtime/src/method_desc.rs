@@ -40,20 +40,18 @@ impl MethodDesc {
         address: u64,
     ) -> Result<Self, LookupError> {
         const ROW_BITS: u32 = 24;
-        let flags = memory.u16(address.wrapping_add(layout.flags))?;
-        let chunk_index = memory.u8(address.wrapping_add(layout.chunk_index))?;
-        let before = u64::from(chunk_index).saturating_mul(layout.alignment);
+        let fields = memory.fields(address, &[layout.flags, layout.chunk_index, layout.token_remainder]);
+        let before = u64::from(fields.u8(layout.chunk_index)?).saturating_mul(layout.alignment);
         let chunk = address.wrapping_sub(layout.chunk_bytes).wrapping_sub(before);
-        let method_table = memory.u64(chunk.wrapping_add(layout.chunk_method_table))?;
-        let definition = match flags & CLASSIFICATION {
+        let chunk = memory.fields(chunk, &[layout.chunk_method_table, layout.chunk_token_range]);
+        let method_table = chunk.u64(layout.chunk_method_table)?;
+        let definition = match fields.u16(layout.flags)? & CLASSIFICATION {
             DYNAMIC => read_dynamic(memory, layout, address)?,
             ARRAY => return Err(LookupError::Unsupported("type of arrays")),
             _ => {
                 let bits = layout.token_remainder_bits;
-                let range = memory.u16(chunk.wrapping_add(layout.chunk_token_range))?;
-                let range = u32::from(range) & ((1 << (ROW_BITS - bits)) - 1);
-                let remainder = memory.u16(address.wrapping_add(layout.token_remainder))?;
-                let remainder = u32::from(remainder) & ((1 << bits) - 1);
+                let range = u32::from(chunk.u16(layout.chunk_token_range)?) & ((1 << (ROW_BITS - bits)) - 1);
+                let remainder = u32::from(fields.u16(layout.token_remainder)?) & ((1 << bits) - 1);
                 Definition::Metadata(range << bits | remainder)
             }
         };
@@ -88,9 +86,9 @@ fn read_dynamic(
     layout: &MethodLayout,
     address: u64,
 ) -> Result<Definition, LookupError> {
-    let name = memory.u64(address.wrapping_add(layout.dynamic_name))?;
-    let signature = memory.u64(address.wrapping_add(layout.signature))?;
-    let signature_bytes = memory.u32(address.wrapping_add(layout.signature_bytes))?;
+    let fields = memory.fields(address, &[layout.dynamic_name, layout.signature, layout.signature_bytes]);
+    let (name, signature) = (fields.u64(layout.dynamic_name)?, fields.u64(layout.signature)?);
+    let signature_bytes = fields.u32(layout.signature_bytes)?;
     if signature_bytes > MAX_SIGNATURE_BYTES {
         return Err(LookupError::TooLarge("signature"));
     }

@@ -92,6 +92,8 @@ pub struct DotNetRuntime {
     budget: Arc<WorkBudget>,
     /// Precompiled images, by the address where they are loaded.
     images: HashMap<u64, PrecompiledImage>,
+    /// The code range of the last lookup.
+    last_range: Option<CodeRange>,
 }
 
 /// A precompiled image in memory.
@@ -125,7 +127,14 @@ impl DotNetRuntime {
             Ok(memory.u64(table.0)?)
         })?;
         let modules = Modules::new(&memory, layouts.module.clone(), budget);
-        Ok(Self { memory, layouts, modules, budget: Arc::clone(budget), images: HashMap::new() })
+        Ok(Self {
+            memory,
+            layouts,
+            modules,
+            budget: Arc::clone(budget),
+            images: HashMap::new(),
+            last_range: None,
+        })
     }
 
     /// Returns the method, stub or precompiled function at an address. `files` opens the assemblies that names of precompiled
@@ -144,6 +153,7 @@ impl DotNetRuntime {
             return Err(LookupError::NoCode);
         }
         let range = find_range(&self.memory, &self.layouts.code, address.0)?;
+        self.last_range = Some(range);
         match range.content {
             CodeRangeContent::Stubs => self.stub_at(address),
             CodeRangeContent::Precompiled(module) => self.find_precompiled(&range, module, address, files),
@@ -169,7 +179,9 @@ impl DotNetRuntime {
             return Err(LookupError::NoCode);
         }
         let (memory, code) = (&self.memory, &self.layouts.code);
-        let range = find_range(memory, code, address.0)?;
+        // The method was named just before, most often.
+        let last = self.last_range.take().filter(|range| (range.begin..range.end).contains(&address.0));
+        let range = last.map_or_else(|| find_range(memory, code, address.0), Ok)?;
         let CodeRangeContent::Heap(heap) = range.content else { return Err(LookupError::NoMethod) };
         let find = || match find_code(memory, code, &range, heap, address.0)? {
             CodeBlock::Method(header) => Ok(header),
