@@ -24,15 +24,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A profile every minute, without gaps:
+//! The hottest function of the whole machine each minute, without gaps:
 //!
 //! ```no_run
-//! # use std::time::Duration;
+//! # use std::{collections::HashMap, time::Duration};
 //! # use profiler::{Profiler, Target};
-//! let mut session = Profiler::builder().target(Target::Everything).build()?.start()?;
-//! loop {
-//!     let profile = session.take_profile(Duration::from_secs(60))?;
-//!     println!("{} samples, {} lost", profile.total_value(), profile.first_ledger().lost_total());
+//! let session = Profiler::builder().target(Target::Everything).build()?.start()?;
+//! for profile in session.intervals(Duration::from_secs(60)) {
+//!     let (profile, mut counts) = (profile?, HashMap::new());
+//!     for sample in profile.sample_views() {
+//!         let name = sample.stack().leaf().map_or("no stack", |frame| frame.name());
+//!         *counts.entry(name).or_insert(0) += sample.value();
+//!     }
+//!     println!("{:?}", counts.into_iter().max_by_key(|(_, count)| *count));
 //! }
 //! # Ok::<(), profiler::Error>(())
 //! ```
@@ -134,7 +138,7 @@ pub use session::analyze_running;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;
-pub use session::{Downloads, Ended, MeasuredTarget, MemoryShortage, Progress, Session, Stopper};
+pub use session::{Downloads, Ended, Intervals, MeasuredTarget, MemoryShortage, Progress, Session, Stopper};
 pub use settings::{DotnetNames, Target};
 pub use static_probes::static_probes;
 pub use sys::allocator::return_freed_memory;

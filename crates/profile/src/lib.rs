@@ -68,6 +68,7 @@ pub mod test_profile;
 #[cfg(test)]
 mod tests;
 mod unsymbolized;
+mod views;
 
 pub use builder::{MAX_ATTRIBUTES, ProfileBuilder};
 pub use difference::Difference;
@@ -98,3 +99,4 @@ pub use runtime_event::{EventField, FieldValue, RuntimeEvent, RuntimeEventKind};
 #[cfg(feature = "filters")]
 pub use shape::Shape;
 pub use stack::{FoundBy, Stack, StackEnd};
+pub use views::{FrameView, LocationView, ModuleView, ProcessView, SampleView, StackView, ThreadView};

@@ -10,6 +10,7 @@ pub(crate) mod capture;
 mod capture;
 mod debug_directories;
 mod interval;
+mod intervals;
 mod measures;
 mod memory_shortage;
 mod message;
@@ -52,6 +53,7 @@ use profiler_profile::{Cost, Header, Profile};
 use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
+pub use self::intervals::Intervals;
 pub use self::memory_shortage::MemoryShortage;
 pub(crate) use self::start::start;
 pub use self::target::MeasuredTarget;
@@ -293,6 +295,24 @@ impl Session {
     pub fn take_profile(&mut self, interval: Duration) -> Result<Profile> {
         self.wait(Some(interval));
         profile_of(self.take(Parts::Profile, false)?)
+    }
+
+    /// The profiles of consecutive intervals of this length, until the target exits or a [`Stopper`] is used.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use profiler::{Profiler, Target};
+    /// let session = Profiler::builder().target(Target::Pid(1234)).build()?.start()?;
+    /// for profile in session.intervals(Duration::from_secs(1)) {
+    ///     for sample in profile?.sample_views() {
+    ///         println!("{:?} {:?}", sample.time(), sample.stack());
+    ///     }
+    /// }
+    /// # Ok::<(), profiler::Error>(())
+    /// ```
+    #[must_use = "intervals are sampled as they are taken"]
+    pub fn intervals(self, period: Duration) -> Intervals {
+        Intervals::new(self, period)
     }
 
     /// The runtime events since the last call, without their stacks, and a sample of each counted event with the sum of its

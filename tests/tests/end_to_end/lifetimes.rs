@@ -3,10 +3,11 @@
 use std::{process::Command, time::Duration};
 
 use profiler::{
-    Builder, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _, profile::Reason,
+    Builder, Ended, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _,
+    profile::{FrameView, Reason, SampleView},
 };
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, sample,
+    DEADLINE, FoldedStack, FoldedStacks, Outcome, Workload, profiler, run_beside_others, run_command, sample,
     sample_pid, start_sampling, wait_for_samples, wait_until, workload_path,
 };
 
@@ -110,6 +111,47 @@ fn a_session_ends_with_its_target_and_keeps_the_symbols() {
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"]));
     assert!(named > NEARLY_ALL_PERCENT, "{stacks:#?}");
     assert!(profile.ledger().adds_up());
+}
+
+#[test]
+fn intervals_follow_each_other_and_end_with_their_target() {
+    const PERIOD: Duration = Duration::from_millis(100);
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shortlived");
+    let mut intervals = sample_pid(workload.pid()).build().unwrap().start().unwrap().intervals(PERIOD);
+    let mut profiles = Vec::new();
+    while profiles.iter().map(Profile::total_value).sum::<u64>() < SAMPLES {
+        profiles.push(intervals.next().unwrap().unwrap());
+    }
+    assert_eq!(intervals.ended(), None);
+    assert_eq!(workload.end().code(), Some(7));
+    profiles.extend(intervals.by_ref().map(Result::unwrap));
+    assert_eq!(intervals.ended(), Some(Ended::TargetExited));
+    assert!(intervals.stopper().is_none());
+
+    for (interval, next) in profiles.iter().zip(&profiles[1..]) {
+        let end_ns = interval.header().started_monotonic_ns + interval.header().duration_ns;
+        assert_eq!(end_ns, next.header().started_monotonic_ns);
+    }
+    assert!(profiles.iter().all(|profile| profile.ledger().adds_up()));
+    let samples = || profiles.iter().flat_map(Profile::sample_views);
+    let is_named = |sample: &SampleView<'_>| {
+        let names: Vec<_> = sample.stack().frames().rev().map(FrameView::name).collect();
+        names.windows(3).any(|names| names == ["main", "run", "burn"])
+    };
+    let (named, all) = (samples().filter(is_named).count(), samples().count());
+    assert!(named as f64 > NEARLY_ALL_PERCENT / 100.0 * all as f64, "{named} of {all}");
+}
+
+#[test]
+fn intervals_end_when_they_are_stopped() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("chain");
+    let mut intervals = sample_pid(workload.pid()).build().unwrap().start().unwrap().intervals(DEADLINE);
+    intervals.stopper().unwrap().stop();
+    assert!(intervals.next().unwrap().unwrap().ledger().adds_up());
+    assert_eq!(intervals.ended(), Some(Ended::Stopped));
+    assert!(intervals.next().is_none());
 }
 
 #[test]
