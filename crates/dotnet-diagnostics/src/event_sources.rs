@@ -74,11 +74,11 @@ struct SearchedProcess {
     comm: String,
     tenant: Tenant,
     source: EventSource,
-    state: State,
+    state: SearchState,
 }
 
 #[derive(Debug)]
-enum State {
+enum SearchState {
     /// The runtime has no socket yet.
     Searching {
         next_search: Instant,
@@ -91,7 +91,7 @@ enum State {
 
 impl SearchedProcess {
     fn listener(&self) -> Option<&EventListener> {
-        if let State::Listening(listener) = &self.state { Some(listener) } else { None }
+        if let SearchState::Listening(listener) = &self.state { Some(listener) } else { None }
     }
 }
 
@@ -166,7 +166,7 @@ impl EventSources {
             (known.key, known.source) = (process.key, source);
         } else if self.processes.len() < MAX_PROCESSES {
             let (key, comm, tenant) = (process.key, process.comm.clone(), tenant_of(process));
-            let state = State::Searching { next_search: Instant::now(), pause: FIRST_PAUSE };
+            let state = SearchState::Searching { next_search: Instant::now(), pause: FIRST_PAUSE };
             self.processes.insert(id, SearchedProcess { key, comm, tenant, source, state });
         }
     }
@@ -179,7 +179,7 @@ impl EventSources {
         running.for_each(|searched| shares.spend(searched.tenant, 1));
         let now = Instant::now();
         for searched in self.processes.values_mut() {
-            let State::Searching { next_search, pause } = &mut searched.state else { continue };
+            let SearchState::Searching { next_search, pause } = &mut searched.state else { continue };
             if *next_search > now || shares.left(searched.tenant) == 0 {
                 continue;
             }
@@ -187,7 +187,7 @@ impl EventSources {
             *pause = (2 * *pause).min(MAX_PAUSE);
             let budget = self.budget.of_tenant(searched.tenant);
             if let Some(listener) = searched.source.listen(Arc::clone(&self.request), budget) {
-                searched.state = State::Listening(listener);
+                searched.state = SearchState::Listening(listener);
                 shares.spend(searched.tenant, 1);
                 self.has_found = true;
                 started.push(searched.key);
@@ -199,12 +199,12 @@ impl EventSources {
     fn take(&mut self, interval_end: MonotonicTime, is_last: bool) -> Vec<ProcessEvents> {
         let mut taken = Vec::new();
         for ((pid, _), searched) in &mut self.processes {
-            let State::Listening(listener) = &searched.state else { continue };
+            let SearchState::Listening(listener) = &searched.state else { continue };
             let has_ended = listener.has_ended();
             let TakenEvents { events, omitted } = listener.take_events(interval_end, is_last || has_ended);
             if has_ended {
                 self.lost = self.lost.plus(listener.lost_events());
-                searched.state = State::Finished;
+                searched.state = SearchState::Finished;
             }
             if !events.is_empty() || !omitted.is_empty() {
                 let comm = searched.comm.clone();
@@ -221,7 +221,7 @@ impl EventSources {
 
     fn listeners_mut(&mut self) -> impl Iterator<Item = &mut EventListener> {
         self.processes.values_mut().filter_map(|searched| match &mut searched.state {
-            State::Listening(listener) => Some(listener),
+            SearchState::Listening(listener) => Some(listener),
             _ => None,
         })
     }

@@ -23,10 +23,10 @@ const END_OF_STREAM: u8 = 1;
 /// The first runtime that is found in a session has it. It is kept in memory, up to 64 MiB and what the events of other
 /// processes leave of their budget.
 #[derive(Clone, Default)]
-pub struct EventStream(Arc<Mutex<State>>);
+pub struct EventStream(Arc<Mutex<ReceivedStream>>);
 
 #[derive(Default)]
-struct State {
+struct ReceivedStream {
     /// The process whose stream it is, in the profiler's pid namespace.
     pid: Option<u32>,
     bytes: Vec<u8>,
@@ -109,12 +109,12 @@ impl EventStream {
         if state.end == StreamEnd::Complete { Ok(()) } else { to.write_all(&[END_OF_STREAM]) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReceivedStream> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ReceivedStream {
     /// Reserves memory for more bytes. Returns false where there is no more.
     fn reserve(&mut self, bytes: usize) -> bool {
         let missing = (self.bytes.len() + bytes).saturating_sub(self.bytes.capacity());

@@ -31,7 +31,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 pub(super) struct RequestedPerfMap {
     endpoint: Endpoint,
     files: PerfMapPaths,
-    state: State,
+    state: RequestState,
     /// Whether the command was sent. The files did not exist before, so they are removed afterwards.
     was_enabled: bool,
     /// Whether the runtime may be writing the map.
@@ -41,7 +41,7 @@ pub(super) struct RequestedPerfMap {
 }
 
 #[derive(Debug)]
-enum State {
+enum RequestState {
     /// The runtime is not listening yet, or the process is too young.
     Waiting,
     RequestingVersion(SentCommand),
@@ -97,7 +97,7 @@ impl RequestedPerfMap {
         Self {
             endpoint,
             files,
-            state: State::Waiting,
+            state: RequestState::Waiting,
             was_enabled: false,
             may_be_enabled: false,
             drop_deadline: None,
@@ -118,13 +118,15 @@ impl RequestedPerfMap {
     /// Sends the command that disables the map. [`finish`](Self::finish) waits for the reply.
     pub(super) fn disable(&mut self, deadline: Instant) {
         match self.state {
-            State::Waiting if self.endpoint.exists() => self.give_up(&Obstacle::Young),
-            State::RequestingVersion(_) => self.give_up(&io::Error::from(io::ErrorKind::TimedOut).into()),
-            _ => self.state = State::Finished,
+            RequestState::Waiting if self.endpoint.exists() => self.give_up(&Obstacle::Young),
+            RequestState::RequestingVersion(_) => {
+                self.give_up(&io::Error::from(io::ErrorKind::TimedOut).into())
+            }
+            _ => self.state = RequestState::Finished,
         }
         if self.may_be_enabled {
             match SentCommand::send(&self.endpoint, &ipc::disable_perf_map_command(), deadline) {
-                Ok(command) => self.state = State::Disabling(command),
+                Ok(command) => self.state = RequestState::Disabling(command),
                 Err(error) => {
                     log::info!("failed to disable the perf map of process {}: {error}", self.endpoint.pid);
                 }
@@ -142,7 +144,7 @@ impl RequestedPerfMap {
 
     /// Waits until the map is disabled. Its file is complete then.
     pub(super) fn finish(&mut self, deadline: Instant) {
-        let State::Disabling(command) = &mut self.state else { return };
+        let RequestState::Disabling(command) = &mut self.state else { return };
         match command.receive_reply(deadline, None) {
             Ok(None) => {
                 log::warn!("process {} did not confirm that its perf map is complete", self.endpoint.pid);
@@ -150,20 +152,28 @@ impl RequestedPerfMap {
             // The connection fails when the process has exited.
             Ok(Some(_)) | Err(_) => self.may_be_enabled = false,
         }
-        self.state = State::Finished;
+        self.state = RequestState::Finished;
     }
 
     /// The next state, if it can be reached without waiting.
-    fn step(&mut self) -> Result<Option<State>, Obstacle> {
+    fn step(&mut self) -> Result<Option<RequestState>, Obstacle> {
         let now = Instant::now();
         let send_deadline = now + SEND_TIMEOUT;
         Ok(match &mut self.state {
-            State::Waiting if self.files.process_age() < MIN_PROCESS_AGE || !self.endpoint.exists() => None,
-            State::Waiting => {
-                let message = ipc::process_info_command();
-                Some(State::RequestingVersion(SentCommand::send(&self.endpoint, &message, send_deadline)?))
+            RequestState::Waiting
+                if self.files.process_age() < MIN_PROCESS_AGE || !self.endpoint.exists() =>
+            {
+                None
             }
-            State::RequestingVersion(command) => match command.receive_reply(now, None)? {
+            RequestState::Waiting => {
+                let message = ipc::process_info_command();
+                Some(RequestState::RequestingVersion(SentCommand::send(
+                    &self.endpoint,
+                    &message,
+                    send_deadline,
+                )?))
+            }
+            RequestState::RequestingVersion(command) => match command.receive_reply(now, None)? {
                 None => None,
                 Some(Reply::Error) => return Err(Obstacle::Old),
                 Some(Reply::Success(payload)) => {
@@ -172,18 +182,18 @@ impl RequestedPerfMap {
                     self.check_files()?;
                     (self.was_enabled, self.may_be_enabled) = (true, true);
                     let message = ipc::enable_perf_map_command();
-                    Some(State::Enabling(SentCommand::send(&self.endpoint, &message, send_deadline)?))
+                    Some(RequestState::Enabling(SentCommand::send(&self.endpoint, &message, send_deadline)?))
                 }
             },
-            State::Enabling(command) => match command.receive_reply(now, None)? {
+            RequestState::Enabling(command) => match command.receive_reply(now, None)? {
                 None => None,
                 Some(Reply::Error) => {
                     self.may_be_enabled = false;
                     return Err(Obstacle::Refused);
                 }
-                Some(Reply::Success(_)) => Some(State::Enabled),
+                Some(Reply::Success(_)) => Some(RequestState::Enabled),
             },
-            State::Enabled | State::Disabling(_) | State::Finished => None,
+            RequestState::Enabled | RequestState::Disabling(_) | RequestState::Finished => None,
         })
     }
 
@@ -209,7 +219,7 @@ impl RequestedPerfMap {
 
     fn give_up(&mut self, obstacle: &Obstacle) {
         log::warn!("no perf map of process {}: {obstacle}", self.endpoint.pid);
-        self.state = State::Finished;
+        self.state = RequestState::Finished;
     }
 }
 
@@ -220,7 +230,7 @@ impl Drop for RequestedPerfMap {
         // Also where the session has no time left: nothing may remain in the target.
         Deadline::of_this_thread().set(deadline.max(now) + REMOVE_TIMEOUT);
         if self.may_be_enabled {
-            if !matches!(self.state, State::Disabling(_)) {
+            if !matches!(self.state, RequestState::Disabling(_)) {
                 self.disable(deadline);
             }
             self.finish(deadline);
@@ -327,7 +337,7 @@ mod tests {
             self.map.as_mut().unwrap()
         }
 
-        fn advance_until(&mut self, is_reached: impl Fn(&State) -> bool) {
+        fn advance_until(&mut self, is_reached: impl Fn(&RequestState) -> bool) {
             let deadline = Instant::now() + TIMEOUT;
             while !is_reached(&self.map().state) {
                 assert!(Instant::now() < deadline, "{:?}", self.map().state);
@@ -336,7 +346,7 @@ mod tests {
         }
 
         /// Takes one step at a time, so that no state is missed.
-        fn step_until(&mut self, is_reached: fn(&State) -> bool) {
+        fn step_until(&mut self, is_reached: fn(&RequestState) -> bool) {
             let deadline = Instant::now() + TIMEOUT;
             while !is_reached(&self.map().state) {
                 assert!(Instant::now() < deadline, "{:?}", self.map().state);
@@ -376,7 +386,7 @@ mod tests {
     #[test]
     fn a_map_is_removed_when_it_is_dropped() {
         let mut fixture = Fixture::new(0, reply_of_runtime);
-        fixture.advance_until(|state| matches!(state, State::Enabled));
+        fixture.advance_until(|state| matches!(state, RequestState::Enabled));
         assert_eq!(fixture.text().as_deref(), Some("begin "));
         let deadline = Instant::now() + TIMEOUT;
         fixture.map().disable(deadline);
@@ -389,12 +399,12 @@ mod tests {
 
     #[test]
     fn a_map_that_is_dropped_in_any_state_is_disabled_and_removed() {
-        type IsReached = fn(&State) -> bool;
+        type IsReached = fn(&RequestState) -> bool;
         let states: [(IsReached, &[u8]); 4] = [
             (|_| true, &[]),
-            (|state| matches!(state, State::RequestingVersion(_)), &[VERSION]),
-            (|state| matches!(state, State::Enabling(_)), &[VERSION, ENABLE, DISABLE]),
-            (|state| matches!(state, State::Enabled), &[VERSION, ENABLE, DISABLE]),
+            (|state| matches!(state, RequestState::RequestingVersion(_)), &[VERSION]),
+            (|state| matches!(state, RequestState::Enabling(_)), &[VERSION, ENABLE, DISABLE]),
+            (|state| matches!(state, RequestState::Enabled), &[VERSION, ENABLE, DISABLE]),
         ];
         for (is_reached, expected) in states {
             let mut fixture = Fixture::new(0, reply_of_runtime);
@@ -410,7 +420,7 @@ mod tests {
     fn an_existing_file_is_not_touched() {
         let mut fixture = Fixture::new(0, reply_of_runtime);
         fs::write(fixture.directory.path().join("map"), "existing").unwrap();
-        fixture.advance_until(|state| matches!(state, State::Finished));
+        fixture.advance_until(|state| matches!(state, RequestState::Finished));
         drop(fixture.map.take());
         assert_eq!(fixture.text().as_deref(), Some("existing"));
         assert_eq!(fixture.received_commands(), [VERSION]);
@@ -421,7 +431,7 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let mut fixture = Fixture::new(now.as_nanos() as u64, reply_of_runtime);
         fixture.map().advance();
-        assert!(matches!(fixture.map().state, State::Waiting));
+        assert!(matches!(fixture.map().state, RequestState::Waiting));
         fixture.map().disable(Instant::now());
         drop(fixture.map.take());
         assert!(fixture.received_commands().is_empty());
@@ -442,7 +452,7 @@ mod tests {
                 ENABLE => replies[1].clone(),
                 _ => DONE.to_vec(),
             });
-            fixture.advance_until(|state| matches!(state, State::Finished));
+            fixture.advance_until(|state| matches!(state, RequestState::Finished));
             drop(fixture.map.take());
             assert_eq!(fixture.text(), None);
         }

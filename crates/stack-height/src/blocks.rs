@@ -1,6 +1,6 @@
 //! The blocks of one function, by address.
 
-use crate::state::State;
+use crate::state::AbstractState;
 
 /// The blocks for which memory is kept from one function to the next: some 650 bytes each.
 const MAX_KEPT_BLOCKS: usize = 1 << 10;
@@ -11,7 +11,7 @@ pub(crate) struct Block {
     /// The address behind its last instruction.
     pub(crate) end: u64,
     /// The state before its first instruction.
-    pub(crate) state: State,
+    pub(crate) state: AbstractState,
     pub(crate) successors: Successors,
     pub(crate) outcome: Outcome,
 }
@@ -103,7 +103,7 @@ impl Blocks {
     }
 
     /// Adds a block at an address that has none. The number of blocks behind it.
-    pub(crate) fn insert(&mut self, start: u64, state: &State) -> usize {
+    pub(crate) fn insert(&mut self, start: u64, state: &AbstractState) -> usize {
         let index = self.starts.partition_point(|other| *other < start);
         self.starts.insert(index, start);
         self.places.insert(index, self.blocks.len() as u32);

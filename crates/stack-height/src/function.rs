@@ -14,7 +14,7 @@ use crate::{
     blocks::{Blocks, Outcome, Successors},
     knowledge::{Knowledge, TableJump},
     row::{Frame, StackRow},
-    state::State,
+    state::AbstractState,
     step::Flow,
 };
 
@@ -89,7 +89,7 @@ impl FunctionFlow {
     pub(crate) fn of(
         knowledge: &mut Knowledge<'_>,
         start: u64,
-        state: &State,
+        state: &AbstractState,
         surroundings: &Surroundings<'_>,
     ) -> Result<Self, Error> {
         let mut flow = Self {
@@ -124,8 +124,12 @@ impl FunctionFlow {
     }
 
     /// The state at the first instruction of a function.
-    pub(crate) fn entry_state(knowledge: &mut Knowledge<'_>, start: u64) -> State {
-        if is_first_plt_entry(knowledge, start) { State::at_first_plt_entry() } else { State::at_entry() }
+    pub(crate) fn entry_state(knowledge: &mut Knowledge<'_>, start: u64) -> AbstractState {
+        if is_first_plt_entry(knowledge, start) {
+            AbstractState::at_first_plt_entry()
+        } else {
+            AbstractState::at_entry()
+        }
     }
 
     /// How often the function is left in each way.
@@ -191,7 +195,12 @@ impl FunctionFlow {
     }
 
     /// Joins a state into the block at an address, or begins one there. It is scheduled if its state changed.
-    fn enter(&mut self, knowledge: &mut Knowledge<'_>, address: u64, state: &State) -> Result<(), Error> {
+    fn enter(
+        &mut self,
+        knowledge: &mut Knowledge<'_>,
+        address: u64,
+        state: &AbstractState,
+    ) -> Result<(), Error> {
         if let Some(block) = self.blocks.at_mut(address) {
             let had_frame = block.state.has_frame();
             if block.state.join(state) {
@@ -359,7 +368,7 @@ impl FunctionFlow {
         knowledge: &Knowledge<'_>,
         instruction: &Instruction,
         target: u64,
-        state: &State,
+        state: &AbstractState,
         successors: &mut Successors,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
@@ -390,7 +399,7 @@ impl FunctionFlow {
         &mut self,
         knowledge: &Knowledge<'_>,
         target: u64,
-        state: &State,
+        state: &AbstractState,
         successors: &mut Successors,
     ) -> Outcome {
         if !knowledge.code.contains(target) {
@@ -420,7 +429,7 @@ impl FunctionFlow {
         knowledge.never_returns(function)
     }
 
-    fn count_call(&mut self, state: &State) {
+    fn count_call(&mut self, state: &AbstractState) {
         match state.height() {
             Some(height) if height % 16 == 0 => self.aligned_calls += 1,
             Some(_) => self.misaligned_calls += 1,
@@ -472,7 +481,7 @@ struct Path {
 
 impl Path {
     /// How a function ends whose code runs into the start of another.
-    fn outcome_at_function(&self, state: &State) -> Outcome {
+    fn outcome_at_function(&self, state: &AbstractState) -> Outcome {
         if self.is_after_call {
             // The call before never returns, as far as this function shows.
             Outcome::Stays

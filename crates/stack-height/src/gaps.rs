@@ -13,7 +13,7 @@ use crate::{
     row::{Confidence, StackRow},
     run::{Run, rows_of},
     scan::frame_by_scan,
-    state::State,
+    state::AbstractState,
 };
 
 /// The most instructions that are interpreted from one address.
@@ -73,7 +73,7 @@ fn runs_from(
     window: &Range<u64>,
 ) -> Result<Vec<Run>, Error> {
     let Some(frame) = frame_by_scan(knowledge, start, known)? else { return Ok(Vec::new()) };
-    let Some(state) = State::of_frame(frame) else { return Ok(Vec::new()) };
+    let Some(state) = AbstractState::of_frame(frame) else { return Ok(Vec::new()) };
     let flow = FunctionFlow::of(knowledge, start, &state, &Surroundings { known, max_steps: MAX_STEPS })?;
     let is_refuted = flow.is_incomplete
         || flow.outcomes().failures > 0

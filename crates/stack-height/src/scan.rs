@@ -10,7 +10,7 @@ use crate::{
     knowledge::{Knowledge, TableJump},
     row::{Cfa, Confidence, Frame, SavedFramePointer, StackRow},
     run::row_at,
-    state::State,
+    state::AbstractState,
     step::Flow,
     value::Value,
 };
@@ -31,7 +31,7 @@ pub(crate) fn frame_by_scan(
         start,
         known,
         stack_pointers: HashMap::new(),
-        pending: vec![(start, State::at_scan_start())],
+        pending: vec![(start, AbstractState::at_scan_start())],
         evidence: Evidence::default(),
         steps: 0,
     };
@@ -48,7 +48,7 @@ struct Scan<'a> {
     known: &'a [StackRow],
     /// The stack pointer at each instruction that was followed.
     stack_pointers: HashMap<u64, Value>,
-    pending: Vec<(u64, State)>,
+    pending: Vec<(u64, AbstractState)>,
     evidence: Evidence,
     steps: u32,
 }
@@ -59,7 +59,7 @@ impl Scan<'_> {
         &mut self,
         knowledge: &mut Knowledge<'_>,
         from: u64,
-        mut state: State,
+        mut state: AbstractState,
     ) -> Result<Option<()>, Error> {
         let mut address = from;
         loop {
@@ -155,7 +155,7 @@ impl Evidence {
     }
 
     /// At `ret`, the stack pointer is CFA - 8 and the frame pointer that of the caller.
-    fn add_return(&mut self, state: &State) -> Option<()> {
+    fn add_return(&mut self, state: &AbstractState) -> Option<()> {
         match state.stack_pointer() {
             Value::Cfa(moved) => {
                 let height = moved.checked_add(RETURN_ADDRESS_BYTES)?;
@@ -181,7 +181,7 @@ impl Evidence {
     }
 
     /// A jump to another function: the stack pointer is CFA - 8.
-    fn add_tail_jump(&mut self, state: &State) -> Option<()> {
+    fn add_tail_jump(&mut self, state: &AbstractState) -> Option<()> {
         if let Value::Cfa(moved) = state.stack_pointer() {
             let height = moved.checked_add(RETURN_ADDRESS_BYTES)?;
             self.set(|evidence| &mut evidence.from_stack_pointer, height);
@@ -191,7 +191,7 @@ impl Evidence {
     }
 
     /// Code with a known frame follows. Whether it says anything about the start.
-    fn add_known(&mut self, state: &State, frame: Frame) -> Result<bool, Error> {
+    fn add_known(&mut self, state: &AbstractState, frame: Frame) -> Result<bool, Error> {
         let distance = match (frame.cfa, state.stack_pointer(), state.frame_pointer()) {
             (Cfa::StackPointer(height), Value::Cfa(moved), _)
             | (Cfa::FramePointer(height), _, Value::Cfa(moved)) => {

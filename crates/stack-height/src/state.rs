@@ -31,7 +31,7 @@ const MAX_TABLE_ENTRIES: u64 = 4096;
 
 /// What is known before an instruction is executed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct State {
+pub(crate) struct AbstractState {
     registers: [Value; REGISTERS],
     slots: [Slot; SLOTS],
     comparison: Comparison,
@@ -68,7 +68,7 @@ struct BoundedMemory {
     limit: u32,
 }
 
-impl State {
+impl AbstractState {
     /// The state at the first instruction of a function.
     pub(crate) fn at_entry() -> Self {
         Self::with_stack_pointer(Value::Cfa(-8), false)

@@ -3,7 +3,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::{
-    state::{Comparison, FRAME_POINTER, STACK_POINTER, State},
+    state::{AbstractState, Comparison, FRAME_POINTER, STACK_POINTER},
     value::Value,
 };
 
@@ -50,7 +50,7 @@ impl Interpreter {
     }
 
     /// Applies an instruction to the state before it.
-    pub(crate) fn step(&mut self, state: &mut State, instruction: &Instruction) -> Flow {
+    pub(crate) fn step(&mut self, state: &mut AbstractState, instruction: &Instruction) -> Flow {
         match instruction.mnemonic() {
             Mnemonic::Push => push(state, instruction),
             Mnemonic::Pop => pop(state, instruction),
@@ -74,7 +74,7 @@ impl Interpreter {
         Flow::Next
     }
 
-    fn step_other(&mut self, state: &mut State, instruction: &Instruction) -> Flow {
+    fn step_other(&mut self, state: &mut AbstractState, instruction: &Instruction) -> Flow {
         match instruction.mnemonic() {
             Mnemonic::Ret => Flow::Return,
             Mnemonic::Call => call(state, instruction),
@@ -97,7 +97,7 @@ impl Interpreter {
     }
 
     /// A system call returns its result in RAX and changes RCX and R11.
-    fn system_call(&mut self, state: &mut State, instruction: &Instruction) -> Flow {
+    fn system_call(&mut self, state: &mut AbstractState, instruction: &Instruction) -> Flow {
         if let Value::Constant(number) = state.register(0)
             && SYSTEM_CALLS_THAT_NEVER_RETURN.contains(&number)
         {
@@ -109,7 +109,7 @@ impl Interpreter {
     }
 
     /// Forgets all registers and slots that the instruction writes.
-    fn forget_written(&mut self, state: &mut State, instruction: &Instruction) {
+    fn forget_written(&mut self, state: &mut AbstractState, instruction: &Instruction) {
         let stack_pointer = state.stack_pointer();
         let info = self.factory.info(instruction);
         for memory in info.used_memory().iter().filter(|memory| is_write(memory.access())) {
@@ -182,7 +182,7 @@ fn immediate(instruction: &Instruction, operand: u32) -> Option<i64> {
     is_immediate.then(|| instruction.immediate(operand).cast_signed())
 }
 
-fn push(state: &mut State, instruction: &Instruction) {
+fn push(state: &mut AbstractState, instruction: &Instruction) {
     let bytes = -i64::from(instruction.stack_pointer_increment());
     let value = match instruction.op0_kind() {
         OpKind::Register => {
@@ -195,7 +195,7 @@ fn push(state: &mut State, instruction: &Instruction) {
     state.store(state.stack_pointer(), value, bytes);
 }
 
-fn pop(state: &mut State, instruction: &Instruction) {
+fn pop(state: &mut AbstractState, instruction: &Instruction) {
     let bytes = i64::from(instruction.stack_pointer_increment());
     let value = if bytes == 8 { state.load(state.stack_pointer()) } else { Value::Unknown };
     state.move_stack_pointer(bytes);
@@ -206,7 +206,7 @@ fn pop(state: &mut State, instruction: &Instruction) {
     }
 }
 
-fn leave(state: &mut State) {
+fn leave(state: &mut AbstractState) {
     state.set_register(STACK_POINTER, state.frame_pointer());
     let saved = state.load(state.stack_pointer());
     state.move_stack_pointer(8);
@@ -214,7 +214,7 @@ fn leave(state: &mut State) {
 }
 
 /// `enter` with a nesting level of 0 is `push %rbp; mov %rsp, %rbp; sub $size, %rsp`. Compilers use no other level.
-fn enter(state: &mut State, instruction: &Instruction) {
+fn enter(state: &mut AbstractState, instruction: &Instruction) {
     let saved = state.frame_pointer();
     state.move_stack_pointer(-8);
     let frame = state.stack_pointer();
@@ -234,7 +234,7 @@ fn is_move(instruction: &Instruction) -> bool {
     }
 }
 
-fn move_value(state: &mut State, instruction: &Instruction) {
+fn move_value(state: &mut AbstractState, instruction: &Instruction) {
     if instruction.op0_kind() == OpKind::Memory {
         return move_to_memory(state, instruction);
     }
@@ -251,7 +251,7 @@ fn move_value(state: &mut State, instruction: &Instruction) {
     state.set_register(number, value);
 }
 
-fn moved_register(state: &State, instruction: &Instruction, bytes: usize) -> Value {
+fn moved_register(state: &AbstractState, instruction: &Instruction, bytes: usize) -> Value {
     let Some((from, _)) = source(instruction) else { return Value::Unknown };
     match (state.register(from), bytes) {
         (value, 8) => value,
@@ -261,7 +261,7 @@ fn moved_register(state: &State, instruction: &Instruction, bytes: usize) -> Val
     }
 }
 
-fn loaded(state: &State, instruction: &Instruction, bytes: usize) -> Value {
+fn loaded(state: &AbstractState, instruction: &Instruction, bytes: usize) -> Value {
     if let Some(limit) = state.limit_in_memory(instruction)
         && bytes >= 4
     {
@@ -276,7 +276,7 @@ fn loaded(state: &State, instruction: &Instruction, bytes: usize) -> Value {
     }
 }
 
-fn move_to_memory(state: &mut State, instruction: &Instruction) {
+fn move_to_memory(state: &mut AbstractState, instruction: &Instruction) {
     let address = state.address_of(instruction);
     let bytes = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
     let value = match (instruction.op1_kind(), bytes) {
@@ -289,7 +289,7 @@ fn move_to_memory(state: &mut State, instruction: &Instruction) {
 }
 
 /// The table at a constant address that an operand in memory indexes, and the limit of the index (0 if it has none).
-fn table_operand(state: &State, instruction: &Instruction, entry_bytes: u32) -> Option<(u64, u32)> {
+fn table_operand(state: &AbstractState, instruction: &Instruction, entry_bytes: u32) -> Option<(u64, u32)> {
     let index = general(instruction.memory_index())?;
     if instruction.memory_index_scale() != entry_bytes {
         return None;
@@ -306,7 +306,7 @@ fn table_operand(state: &State, instruction: &Instruction, entry_bytes: u32) -> 
     Some((table, entries))
 }
 
-fn load_effective_address(state: &mut State, instruction: &Instruction) {
+fn load_effective_address(state: &mut AbstractState, instruction: &Instruction) {
     let Some((number, bytes)) = destination(instruction) else { return };
     let value = if bytes != 8 {
         Value::Unknown
@@ -319,7 +319,7 @@ fn load_effective_address(state: &mut State, instruction: &Instruction) {
 }
 
 /// The sum in `lea displacement(base, index), register` if one of the two is a constant.
-fn sum_of_base_and_index(state: &State, instruction: &Instruction) -> Value {
+fn sum_of_base_and_index(state: &AbstractState, instruction: &Instruction) -> Value {
     let (Some(base), Some(index)) = (general(instruction.memory_base()), general(instruction.memory_index()))
     else {
         return Value::Unknown;
@@ -343,7 +343,7 @@ fn sum_of_base_and_index(state: &State, instruction: &Instruction) -> Value {
 }
 
 /// `add`, `sub`, `inc` and `dec` of a register.
-fn add(state: &mut State, instruction: &Instruction) {
+fn add(state: &mut AbstractState, instruction: &Instruction) {
     let Some((number, bytes)) = destination(instruction) else { return };
     let before = state.register(number);
     let is_subtraction = matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Dec);
@@ -371,7 +371,7 @@ fn add(state: &mut State, instruction: &Instruction) {
 }
 
 /// `and` aligns the stack pointer, or limits the index of a jump table.
-fn and(state: &mut State, instruction: &Instruction) {
+fn and(state: &mut AbstractState, instruction: &Instruction) {
     let Some((number, bytes)) = destination(instruction) else { return };
     let before = state.register(number);
     state.set_register(number, Value::Unknown);
@@ -388,7 +388,7 @@ fn and(state: &mut State, instruction: &Instruction) {
     }
 }
 
-fn move_sign_extended(state: &mut State, instruction: &Instruction) {
+fn move_sign_extended(state: &mut AbstractState, instruction: &Instruction) {
     let Some((number, _)) = destination(instruction) else { return };
     let value = match instruction.op1_kind() {
         OpKind::Memory => table_operand(state, instruction, 4)
@@ -398,7 +398,7 @@ fn move_sign_extended(state: &mut State, instruction: &Instruction) {
     state.set_register(number, value);
 }
 
-fn move_zero_extended(state: &mut State, instruction: &Instruction) {
+fn move_zero_extended(state: &mut AbstractState, instruction: &Instruction) {
     let Some((number, _)) = destination(instruction) else { return };
     let value = match instruction.op1_kind() {
         OpKind::Memory => state.limit_in_memory(instruction).map_or(Value::Unknown, Value::Below),
@@ -409,7 +409,7 @@ fn move_zero_extended(state: &mut State, instruction: &Instruction) {
 }
 
 /// The limit of the register that is extended.
-fn limited_source(state: &State, instruction: &Instruction) -> Value {
+fn limited_source(state: &AbstractState, instruction: &Instruction) -> Value {
     match source(instruction).map(|(from, _)| state.register(from)) {
         Some(Value::Below(limit)) => Value::Below(limit),
         _ => Value::Unknown,
@@ -420,7 +420,7 @@ fn is_register_exchange(instruction: &Instruction) -> bool {
     has_register(instruction) && source(instruction).is_some()
 }
 
-fn exchange(state: &mut State, instruction: &Instruction) {
+fn exchange(state: &mut AbstractState, instruction: &Instruction) {
     let (Some((one, bytes)), Some((other, _))) = (destination(instruction), source(instruction)) else {
         return;
     };
@@ -440,14 +440,14 @@ fn is_zeroing(instruction: &Instruction) -> bool {
         && instruction.op0_register().size() >= 4
 }
 
-fn zero(state: &mut State, instruction: &Instruction) {
+fn zero(state: &mut AbstractState, instruction: &Instruction) {
     if let Some((number, _)) = destination(instruction) {
         state.set_register(number, Value::Constant(0));
     }
     state.set_comparison(Comparison::Nothing);
 }
 
-fn compare(state: &mut State, instruction: &Instruction) {
+fn compare(state: &mut AbstractState, instruction: &Instruction) {
     let constant = immediate(instruction, 1).and_then(|value| u64::try_from(value).ok());
     let comparison = match (instruction.op0_kind(), constant) {
         (OpKind::Register, Some(constant)) => general(instruction.op0_register())
@@ -476,7 +476,7 @@ fn compared_stack_pointer(instruction: &Instruction) -> Comparison {
     other.map_or(Comparison::Nothing, |register| Comparison::StackPointer { register })
 }
 
-fn call(state: &State, instruction: &Instruction) -> Flow {
+fn call(state: &AbstractState, instruction: &Instruction) -> Flow {
     match instruction.op0_kind() {
         OpKind::NearBranch64 => Flow::Call(instruction.near_branch64()),
         OpKind::Memory => match state.address_of(instruction) {
@@ -490,7 +490,7 @@ fn call(state: &State, instruction: &Instruction) -> Flow {
     }
 }
 
-fn jump(state: &State, instruction: &Instruction) -> Flow {
+fn jump(state: &AbstractState, instruction: &Instruction) -> Flow {
     match instruction.op0_kind() {
         OpKind::NearBranch64 => Flow::Jump(instruction.near_branch64()),
         OpKind::Memory => {

@@ -75,7 +75,7 @@ struct CachedProcess {
 
 /// A sample whose event is still to be found.
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct SampleOfThread {
     /// Of a wait, its end.
     time: MonotonicTime,
     cpu: u32,
@@ -138,7 +138,7 @@ impl ProfileAssembler {
         let RawSample { time, cpu, value, origin, .. } = *sample;
         match stack {
             CachedStack::Symbolized(stack) => {
-                self.push(origin, Measured { time, cpu, thread, stack, value });
+                self.push(origin, SampleOfThread { time, cpu, thread, stack, value });
             }
             CachedStack::Deferred(stack) => {
                 let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
@@ -174,8 +174,8 @@ impl ProfileAssembler {
         result
     }
 
-    fn push(&mut self, origin: Origin, measured: Measured) {
-        let Measured { time, cpu, thread, stack, value } = measured;
+    fn push(&mut self, origin: Origin, measured: SampleOfThread) {
+        let SampleOfThread { time, cpu, thread, stack, value } = measured;
         // The time of a wait is its start.
         let wait_ns = if origin.is_duration { value } else { 0 };
         let time_ns = time.nanoseconds_since(self.started).saturating_sub(wait_ns);

@@ -42,12 +42,12 @@ pub(super) struct WallThread {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PassState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PassState {
     /// When the pass began that runs.
     pass_began: Option<Instant>,
     interval: Interval,
@@ -127,7 +127,7 @@ impl Drop for WallThread {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PassState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Ends the interval, and waits for its last pass.
-    fn end_interval(&self) -> MutexGuard<'_, State> {
+    fn end_interval(&self) -> MutexGuard<'_, PassState> {
         self.set_interval(Interval::Ends);
         self.wait_while(|state| state.interval == Interval::Ends && !state.has_ended)
     }
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Waits while a condition holds, and no target blocks the pass.
-    fn wait_while(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn wait_while(&self, condition: impl Fn(&PassState) -> bool) -> MutexGuard<'_, PassState> {
         let mut state = self.lock();
         let called = Instant::now();
         while condition(&state) {
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl PassState {
     fn is_blocked(&self) -> bool {
         self.pass_began.is_some_and(|began| began.elapsed() >= DEADLINE)
     }

@@ -9,7 +9,7 @@ use profiler_sampler::Origin;
 use profiler_symbolize::Symbolizer;
 
 use super::{
-    CachedStack, Measured, ProfileAssembler, SampleStacks,
+    CachedStack, ProfileAssembler, SampleOfThread, SampleStacks,
     user_frames::{jit_tables_outdated_since, resolve_user_frames},
     wakers::WokenStacks,
 };
@@ -109,7 +109,7 @@ impl ProfileAssembler {
                 Resolved::Awaited => self.deferred_samples.push(sample),
                 Resolved::UnknownProcess => lost.add(origin, value),
                 Resolved::Stack(stack) => {
-                    self.push(origin, Measured { time, cpu: cpu.into(), thread, stack, value });
+                    self.push(origin, SampleOfThread { time, cpu: cpu.into(), thread, stack, value });
                 }
             }
         }

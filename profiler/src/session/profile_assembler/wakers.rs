@@ -11,7 +11,7 @@ use profiler_profile::{
 use profiler_sampler::{Comm, Origin, RawSample};
 use profiler_symbolize::Symbolizer;
 
-use super::{CachedStack, MAX_DEFERRED_SAMPLES, Measured, ProfileAssembler, SampleStacks};
+use super::{CachedStack, MAX_DEFERRED_SAMPLES, ProfileAssembler, SampleOfThread, SampleStacks};
 
 /// The frame between a waiting stack and that of its waker.
 const SEPARATOR: &str = "--";
@@ -99,7 +99,7 @@ impl ProfileAssembler {
                 .or_insert_with(|| put_together(&mut self.builder, stack, waker, &wake.waker_name.text()))
         });
         let DeferredWake { time, cpu, thread, value, origin, .. } = *wake;
-        self.push(origin, Measured { time, cpu, thread, stack, value });
+        self.push(origin, SampleOfThread { time, cpu, thread, stack, value });
     }
 }
 

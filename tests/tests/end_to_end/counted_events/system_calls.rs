@@ -18,17 +18,17 @@ use super::{event, run_workload};
 
 /// What the program measured of the calls of a function.
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct CallTimes {
     calls: u64,
     ns: u64,
 }
 
 /// Profiles the workload; also returns what it measured, by function.
-fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, BTreeMap<String, Measured>) {
+fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> (Profile, BTreeMap<String, CallTimes>) {
     let (profile, text) = run_workload("call_times", test, configure);
     let measured = text.lines().map(|line| {
         let [function, calls, ns] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        (function.to_owned(), Measured { calls: calls.parse().unwrap(), ns: ns.parse().unwrap() })
+        (function.to_owned(), CallTimes { calls: calls.parse().unwrap(), ns: ns.parse().unwrap() })
     });
     (profile, measured.collect())
 }
@@ -47,7 +47,7 @@ fn found(profile: &Profile, event: &str, function: Option<&str>, leaf: &str) -> 
 }
 
 /// Asserts that a time is that which the program measured, which has the time of the tracepoints as well.
-fn assert_measured(time_ns: u64, measured: Measured) {
+fn assert_measured(time_ns: u64, measured: CallTimes) {
     assert!(time_ns <= measured.ns, "{time_ns} ns of {measured:?}");
     assert!(time_ns * 100 >= measured.ns * 99, "{time_ns} ns of {measured:?}");
 }
