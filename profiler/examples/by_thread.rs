@@ -4,27 +4,26 @@
 
 use std::{collections::HashMap, env, error::Error, io, time::Duration};
 
-use profiler::{Format, Profiler, Target, WriteFormat as _, profile::ThreadId};
+use profiler::{Format, Profiler, Target, WriteFormat as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = env::args().nth(1).ok_or("usage: by_thread PID")?.parse()?;
     let second = Duration::from_secs(1);
     let process = Profiler::builder().target(Target::Pid(pid)).build()?.start()?.run_for(second)?;
 
-    let mut threads = HashMap::<ThreadId, u64>::new();
-    for sample in process.samples() {
-        *threads.entry(sample.thread).or_default() += sample.value;
+    let mut threads = HashMap::<(u32, &str), u64>::new();
+    for sample in process.sample_views() {
+        let thread = sample.thread();
+        *threads.entry((thread.tid(), thread.name())).or_default() += sample.value();
     }
-    let mut threads: Vec<(ThreadId, u64)> = threads.into_iter().collect();
+    let mut threads: Vec<_> = threads.into_iter().collect();
     threads.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    for (thread, count) in &threads {
-        let thread = process.thread(*thread);
-        eprintln!("{count:>6} samples in thread {} {:?}", thread.tid, process.string(thread.comm));
+    for ((tid, name), count) in &threads {
+        eprintln!("{count:>6} samples in thread {tid} {name:?}");
     }
 
-    let Some((busiest, _)) = threads.first() else { return Ok(()) };
-    let tid = process.thread(*busiest).tid;
-    let profile = Profiler::builder().target(Target::Tid(tid)).build()?.start()?.run_for(second)?;
+    let Some(((busiest, _), _)) = threads.first() else { return Ok(()) };
+    let profile = Profiler::builder().target(Target::Tid(*busiest)).build()?.start()?.run_for(second)?;
     profile.write(Format::Folded, io::stdout().lock())?;
     Ok(())
 }
