@@ -8,7 +8,7 @@ use std::{
 
 use profiler_addresses::MonotonicTime;
 use profiler_processes::{
-    Process, ProcessKey, ProcessTable, monotonic_time,
+    Pid, Process, ProcessKey, ProcessTable, monotonic_time,
     tenants::{Tenant, TenantShares, tenant_of},
 };
 
@@ -45,7 +45,7 @@ pub struct ProcessEvents {
     /// The process, if it is in the process table.
     pub process: ProcessKey,
     /// In the profiler's pid namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// The name of the process when its runtime was found.
     pub comm: String,
     /// The events, in any order: all, or where they are too many, a part that is spread evenly over the time.
@@ -60,7 +60,7 @@ pub struct EventSources {
     request: Arc<EventRequest>,
     budget: MemoryBudget,
     /// By process id and start time, which stay the same when the process executes another program.
-    processes: HashMap<(u32, u64), SearchedProcess>,
+    processes: HashMap<(Pid, u64), SearchedProcess>,
     /// Of the listeners that were removed.
     lost: LostEvents,
     /// Whether the runtime of a process was found.

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use profiler_processes::Pid;
+
 use super::memory_budget::{MemoryBudget, MemoryReservation};
 
 /// The length of the longest stream that is kept whole. A program that throws ten thousand exceptions each second writes 4 MB a
@@ -28,7 +30,7 @@ pub struct EventStream(Arc<Mutex<ReceivedStream>>);
 #[derive(Default)]
 struct ReceivedStream {
     /// The process whose stream it is, in the profiler's pid namespace.
-    pid: Option<u32>,
+    pid: Option<Pid>,
     bytes: Vec<u8>,
     /// The length of the objects in `bytes` that are whole.
     whole_bytes: usize,
@@ -51,7 +53,7 @@ pub enum StreamEnd {
 
 impl EventStream {
     /// Makes it the stream of a process. Returns false where it is that of another process already.
-    pub(super) fn claim(&self, pid: u32, budget: &MemoryBudget) -> bool {
+    pub(super) fn claim(&self, pid: Pid, budget: &MemoryBudget) -> bool {
         let mut state = self.lock();
         let is_free = state.pid.is_none();
         if is_free {
@@ -85,7 +87,7 @@ impl EventStream {
 
     /// The process whose stream it is; `None` where no runtime was found.
     #[must_use]
-    pub fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<Pid> {
         self.lock().pid
     }
 
@@ -172,7 +174,7 @@ mod tests {
     /// A stream that received these bytes in pieces.
     fn received(bytes: &[u8], piece_bytes: usize) -> EventStream {
         let (stream, mut decoder) = (EventStream::default(), Decoder::default());
-        assert!(stream.claim(7, &MemoryBudget::default()));
+        assert!(stream.claim(Pid(7), &MemoryBudget::default()));
         for piece in bytes.chunks(piece_bytes) {
             decoder.feed(piece, |_, _| {}).unwrap();
             stream.append(piece, decoder.decoded_bytes());
@@ -195,7 +197,7 @@ mod tests {
             let stream = received(&bytes, piece_bytes);
             assert_eq!(
                 (written(&stream), stream.end(), stream.pid()),
-                (bytes.clone(), StreamEnd::Complete, Some(7))
+                (bytes.clone(), StreamEnd::Complete, Some(Pid(7)))
             );
         }
     }
@@ -227,7 +229,7 @@ mod tests {
         let mut others = MemoryReservation::new(&budget);
         while others.reserve(1 << 20) {}
         let stream = EventStream::default();
-        assert!(stream.claim(7, &budget));
+        assert!(stream.claim(Pid(7), &budget));
         stream.append(b"Nettrace", 8);
         assert_eq!(stream.end(), StreamEnd::Cut);
         assert_eq!(stream.write(&mut Vec::new()).unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -238,9 +240,9 @@ mod tests {
         let stream = EventStream::default();
         assert_eq!((stream.pid(), stream.end()), (None, StreamEnd::Missing));
         let clone = stream.clone();
-        assert!(clone.claim(7, &MemoryBudget::default()));
-        assert!(!stream.claim(8, &MemoryBudget::default()));
-        assert_eq!((stream.pid(), &stream), (Some(7), &clone));
+        assert!(clone.claim(Pid(7), &MemoryBudget::default()));
+        assert!(!stream.claim(Pid(8), &MemoryBudget::default()));
+        assert_eq!((stream.pid(), &stream), (Some(Pid(7)), &clone));
         assert_ne!(stream, EventStream::default());
     }
 }

@@ -8,9 +8,7 @@ use std::{
     time::Instant,
 };
 
-use profiler_processes::Tid;
-
-use profiler_processes::innermost_tid;
+use profiler_processes::{Pid, Tid, innermost_tid};
 
 /// Threads of a process that are kept, and read at once.
 pub(super) const MAX_THREADS: usize = 1 << 14;
@@ -31,7 +29,7 @@ pub struct EventThread {
 #[derive(Debug)]
 pub struct ThreadReader {
     /// In the profiler's pid namespace.
-    pid: u32,
+    pid: Pid,
     /// Whether the process has the pid namespace of the profiler.
     shares_namespace: bool,
     next_scan: Option<Instant>,
@@ -41,8 +39,8 @@ pub struct ThreadReader {
 
 impl ThreadReader {
     /// A reader of a process, whose id in its innermost pid namespace is `namespace_pid`.
-    pub fn new(pid: u32, namespace_pid: u32) -> Self {
-        Self { pid, shares_namespace: pid == namespace_pid, next_scan: None, awaited: HashSet::new() }
+    pub fn new(pid: Pid, namespace_pid: u32) -> Self {
+        Self { pid, shares_namespace: pid.0 == namespace_pid, next_scan: None, awaited: HashSet::new() }
     }
 
     /// The threads with these ids, those that are found. Where all threads have to be read, some are found by a later call.
@@ -108,10 +106,10 @@ mod tests {
         let thread = std::thread::Builder::new().name("looked-up".to_owned());
         let found = thread.spawn(|| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            let pid = std::process::id();
-            let own = ThreadReader::new(pid, pid).look_up([u64::from(tid)].into());
+            let pid = Pid::own();
+            let own = ThreadReader::new(pid, pid.0).look_up([u64::from(tid)].into());
             // As of a process in another namespace, all threads are read.
-            let mut other = ThreadReader::new(pid, pid + 1);
+            let mut other = ThreadReader::new(pid, pid.0 + 1);
             let scanned = other.look_up([u64::from(tid)].into());
             other.next_scan = Some(Instant::now() + Duration::from_secs(3600));
             let paused = other.look_up([u64::from(tid)].into());
@@ -131,9 +129,9 @@ mod tests {
     #[test]
     fn a_thread_that_has_ended_has_its_id_where_namespaces_are_shared() {
         let gone = u64::from(u32::MAX);
-        let found = ThreadReader::new(1, 1).look_up([gone].into());
+        let found = ThreadReader::new(Pid(1), 1).look_up([gone].into());
         assert_eq!(found[&gone], EventThread { tid: Tid(u32::MAX), comm: "".into() });
-        assert!(ThreadReader::new(1, 1).look_up([u64::MAX].into()).is_empty());
-        assert!(ThreadReader::new(1, 2).look_up([gone].into()).is_empty());
+        assert!(ThreadReader::new(Pid(1), 1).look_up([u64::MAX].into()).is_empty());
+        assert!(ThreadReader::new(Pid(1), 2).look_up([gone].into()).is_empty());
     }
 }

@@ -7,11 +7,11 @@
 //! use std::{error::Error, sync::Arc, thread, time::Duration};
 //!
 //! use profiler_dotnet_diagnostics::{EventRequest, EventSet, EventSources, MemoryBudget};
-//! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, monotonic_time};
+//! use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable, monotonic_time};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
 //! let mut processes = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
-//! processes.prefetch(4242);
+//! processes.prefetch(Pid(4242));
 //! let request = EventRequest { sets: vec![EventSet::Collections], ..EventRequest::default() };
 //! let mut sources = EventSources::new(request, MemoryBudget::default());
 //! sources.poll(&processes);

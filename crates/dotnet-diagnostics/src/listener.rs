@@ -25,7 +25,7 @@ use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc::{CollectCommand, ProviderConfig, SessionConfig},
 };
-use profiler_processes::monotonic_time;
+use profiler_processes::{Pid, monotonic_time};
 
 use super::{
     method_events::EventOptions,
@@ -509,7 +509,7 @@ impl ListenerThread {
 }
 
 /// Whether a process ignores or handles SIGPIPE. Runtimes ignore it, but a native host can undo that.
-fn survives_sigpipe(pid: u32) -> bool {
+fn survives_sigpipe(pid: Pid) -> bool {
     const SIGPIPE_BIT: u64 = 1 << 12;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let masks = status.lines().filter_map(|line| {

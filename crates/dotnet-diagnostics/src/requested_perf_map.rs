@@ -278,7 +278,7 @@ mod tests {
         },
     };
 
-    use profiler_processes::root_directory::RootDirectory;
+    use profiler_processes::{Pid, root_directory::RootDirectory};
 
     use super::*;
 
@@ -308,7 +308,7 @@ mod tests {
             let endpoint = Endpoint {
                 root: Arc::new(RootDirectory::open(directory.path()).unwrap()),
                 paths: vec!["/socket".into()],
-                pid: std::process::id(),
+                pid: Pid::own(),
                 uid: rustix::process::geteuid().as_raw(),
             };
             let paths = vec!["/elsewhere/map".into(), "/map".into()];

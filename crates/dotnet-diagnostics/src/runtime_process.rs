@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use profiler_processes::{
-    Process, jit_file_directories, root_directory::RootDirectory, temporary_directories,
+    Pid, Process, jit_file_directories, root_directory::RootDirectory, temporary_directories,
 };
 use profiler_profile::Reason;
 
@@ -24,7 +24,7 @@ pub struct RuntimeProcess {
     /// The directories for temporary files, in the root of the process.
     pub directories: Vec<PathBuf>,
     /// In the profiler's pid namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// In the innermost pid namespace of the process.
     pub namespace_pid: u32,
     /// The owner of the socket.
@@ -77,7 +77,7 @@ impl RuntimeProcess {
         Self {
             root: Arc::new(directory),
             directories: vec!["/".into()],
-            pid: std::process::id(),
+            pid: Pid::own(),
             namespace_pid: 1,
             uid: rustix::process::geteuid().as_raw(),
             start_ticks: 77,

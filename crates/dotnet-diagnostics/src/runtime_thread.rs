@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_processes::Pid;
+
 use super::socket::CancellableDeadline;
 
 /// Additional time for the end of a thread after its deadline.
@@ -17,7 +19,7 @@ const STOP_GRACE: Duration = Duration::from_millis(100);
 /// A thread that talks to the runtime of a process.
 #[derive(Debug)]
 pub(super) struct RuntimeThread {
-    pid: u32,
+    pid: Pid,
     pub(super) deadline: Arc<CancellableDeadline>,
     /// Disconnected when the thread ends.
     ended: Receiver<()>,
@@ -28,7 +30,7 @@ impl RuntimeThread {
     /// Starts a thread that runs `run` with its deadline.
     pub(super) fn start(
         name: &str,
-        pid: u32,
+        pid: Pid,
         run: impl FnOnce(Arc<CancellableDeadline>) + Send + 'static,
     ) -> io::Result<Self> {
         let deadline = Arc::new(CancellableDeadline::new()?);

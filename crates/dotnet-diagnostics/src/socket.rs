@@ -18,7 +18,7 @@ use rustix::{
     },
 };
 
-use profiler_processes::root_directory::RootDirectory;
+use profiler_processes::{Pid, root_directory::RootDirectory};
 use profiler_profile::Reason;
 
 use super::{
@@ -33,7 +33,7 @@ pub(super) struct Endpoint {
     pub(super) root: Arc<RootDirectory>,
     pub(super) paths: Vec<PathBuf>,
     /// The process, in the profiler's pid namespace.
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) uid: u32,
 }
 
@@ -290,7 +290,7 @@ mod tests {
         Endpoint {
             root: Arc::new(RootDirectory::open(directory).unwrap()),
             paths: vec!["/missing/socket".into(), "/socket".into()],
-            pid: std::process::id(),
+            pid: Pid::own(),
             uid: rustix::process::geteuid().as_raw(),
         }
     }
@@ -340,7 +340,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let own = endpoint(directory.path());
-        for other in [Endpoint { pid: 1, ..own.clone() }, Endpoint { uid: own.uid + 1, ..own }] {
+        for other in [Endpoint { pid: Pid(1), ..own.clone() }, Endpoint { uid: own.uid + 1, ..own }] {
             assert_eq!(other.connect(later()).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }

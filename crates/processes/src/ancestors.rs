@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use profiler_addresses::MonotonicTime;
 
 use crate::{
-    AddressSpace, Identity, Mapping, ProcFs, Process, ProcessKey, ProcessTable, Status,
+    AddressSpace, Identity, Mapping, Pid, ProcFs, Process, ProcessKey, ProcessTable, Status,
     process_reader::read_identity, status,
 };
 
@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub(crate) struct SeenFork {
     /// The process that forked.
     key: ProcessKey,
-    pid: u32,
+    pid: Pid,
     /// Its own fork or exec; zero when the session did not see it.
     since: MonotonicTime,
     /// Its attributes, if they were known at the fork.
@@ -35,7 +35,7 @@ pub struct Ancestor {
     /// Its key in the table; it may be retired. `None` for a process that was never in the table.
     pub key: Option<ProcessKey>,
     /// Process id in the profiler's PID namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its attributes.
     pub identity: Arc<Identity>,
     /// The time of the fork: the descendant has none of its later code. One that the session did not see is known in
@@ -133,9 +133,9 @@ impl ProcessTable {
 
 /// The attributes of a process that has ended, by those of a descendant. The process ids are known without a PID namespace only.
 fn inherited_identity(fork: &SeenFork, descendant: &Identity) -> Option<Identity> {
-    let has_no_namespace = descendant.status.innermost_pid == descendant.status.pid;
+    let has_no_namespace = descendant.status.innermost_pid == descendant.status.pid.0;
     (has_no_namespace && fork.since > MonotonicTime::ZERO).then(|| Identity {
-        status: Status { pid: fork.pid, innermost_pid: fork.pid, ..descendant.status.clone() },
+        status: Status { pid: fork.pid, innermost_pid: fork.pid.0, ..descendant.status.clone() },
         start_ticks: 0,
         started_unix_ns: unix_ns_of(fork.since),
         executable: descendant.executable.clone(),
@@ -151,7 +151,7 @@ fn inherited_identity(fork: &SeenFork, descendant: &Identity) -> Option<Identity
 
 /// The parent of a process, if it forked it and the process has not executed a program since: the stacks of both begin at the same
 /// random address.
-fn parent_in_proc(proc: &ProcFs, pid: u32, identity: &Identity) -> Option<Ancestor> {
+fn parent_in_proc(proc: &ProcFs, pid: Pid, identity: &Identity) -> Option<Ancestor> {
     let stat = |pid| String::from_utf8(proc.read(pid, "stat").ok()?).ok();
     let own = stat(pid)?;
     let parent_pid = status::parse_parent(&own)?;

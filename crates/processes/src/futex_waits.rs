@@ -9,7 +9,7 @@ use std::{
 use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 
-use crate::{ProcFs, Process, Tid, procfs::Entries};
+use crate::{Pid, ProcFs, Process, Tid, procfs::Entries};
 
 /// The number of the system call futex(2) on x86-64.
 const FUTEX: u64 = 202;
@@ -55,7 +55,7 @@ impl ProcFs {
         let (entries, pid) = (self.entries().clone(), process.pid);
         let deadline = Instant::now() + max_time;
         // The kernel waits for a lock of the process (exec_update_lock).
-        let waits = profiler_blocking::run(Object::process(pid), move || {
+        let waits = profiler_blocking::run(Object::process(pid.0), move || {
             futex_waits(&entries, pid, max_threads, deadline)
         })?;
         self.check_is_running(process)?;
@@ -65,7 +65,7 @@ impl ProcFs {
 
 fn futex_waits(
     entries: &Entries,
-    pid: u32,
+    pid: Pid,
     max_threads: usize,
     deadline: Instant,
 ) -> io::Result<Vec<FutexWait>> {
@@ -161,7 +161,7 @@ mod tests {
     fn a_thread_that_waits_has_the_address_of_its_futex() {
         let proc = Arc::new(ProcFs::live());
         let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
+        let key = table.prefetch(Pid::own());
         let process = table.get(key).unwrap();
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let (tids, tid) = mpsc::channel();
@@ -186,7 +186,7 @@ mod tests {
     fn processes_with_too_many_threads_and_captures_are_not_read() {
         let proc = Arc::new(ProcFs::live());
         let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
+        let key = table.prefetch(Pid::own());
         let process = table.get(key).unwrap();
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("7/task/7")).unwrap();

@@ -31,8 +31,8 @@
 //!
 //! * [`ProcessTable`], [`Process`]: processes by PID and time
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
-//! * [`SidebandEvent`], [`Tid`], [`TimeOrdered`]: the events that a table applies with the ids of their threads, and their order
-//!   across CPUs
+//! * [`SidebandEvent`], [`Pid`], [`Tid`], [`TimeOrdered`]: the events that a table applies with the ids of their processes and
+//!   threads, and their order across CPUs
 //! * [`ProcFs`], [`Status`], [`Stat`], [`FutexWait`]: reading `/proc`, and its copy in a capture
 //! * [`find_processes_by_name`]: the processes with a name
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
@@ -58,6 +58,7 @@ mod jit_directories;
 pub mod kubernetes;
 mod mapped_files;
 pub mod maps;
+mod pid;
 mod process;
 #[cfg(feature = "pods")]
 mod process_context;
@@ -89,6 +90,7 @@ pub use file_version::FileVersion;
 pub use futex_waits::FutexWait;
 pub use mapped_files::{MappedFile, MappedFiles, MappingOwner, OpenError};
 pub use maps::{Backing, FileId, Mapping};
+pub use pid::Pid;
 pub use process::{Identity, JIT_DIRECTORY_VARIABLES, Process, ProcessKey};
 pub use process_filter::ProcessFilter;
 pub use process_name::{NameSearch, NamedProcess, find_processes_by_name};

@@ -11,7 +11,8 @@ use std::{
 use thiserror::Error;
 
 use crate::{
-    Backing, FileId, FileVersion, Mapping, ProcFs, error::is_open_files_limit, root_directory::RootDirectory,
+    Backing, FileId, FileVersion, Mapping, Pid, ProcFs, error::is_open_files_limit,
+    root_directory::RootDirectory,
 };
 
 /// The number of open files from which on closed ones are dropped from the table.
@@ -76,7 +77,7 @@ impl OpenError {
 #[derive(Clone, Copy, Debug)]
 pub struct MappingOwner<'a> {
     /// Its id; `None` when it has ended.
-    pub pid: Option<u32>,
+    pub pid: Option<Pid>,
     /// Its root directory, where it is known.
     pub root: Option<&'a RootDirectory>,
 }

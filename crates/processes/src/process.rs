@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::Arc};
 use profiler_addresses::{MonotonicTime, RuntimeAddress};
 
 use crate::{
-    AddressSpace, Backing, LookupError, Mapping, Status, ancestors::SeenFork, kubernetes::ContainerNames,
-    root_directory::RootDirectory, table::Watch,
+    AddressSpace, Backing, LookupError, Mapping, Pid, Status, ancestors::SeenFork,
+    kubernetes::ContainerNames, root_directory::RootDirectory, table::Watch,
 };
 
 /// Identifies a [`Process`] in a [`ProcessTable`](crate::ProcessTable). A process has another key after an exec, and so
@@ -20,7 +20,7 @@ pub struct Process {
     /// Identifies it in the table.
     pub key: ProcessKey,
     /// Process id in the profiler's PID namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// Name of the leader thread.
     pub comm: String,
     /// Attributes from `/proc`; `None` when the process ended before they were read, or they cannot be read.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{FindError, ProcFs, Status, cgroup};
+use crate::{FindError, Pid, ProcFs, Status, cgroup};
 
 /// The kernel's limit of processes (`PID_MAX_LIMIT` of `include/linux/threads.h`).
 const MAX_PROCESSES: usize = 1 << 22;
@@ -23,7 +23,7 @@ const MAX_WORDS_BEFORE_ASSEMBLY: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedProcess {
     /// Process id in the PID namespace of the profiler.
-    pub pid: u32,
+    pub pid: Pid,
     /// Effective user id.
     pub uid: u32,
     /// Id of its container, when the path of its cgroup contains one.
@@ -60,7 +60,7 @@ pub fn find_processes_by_name(proc: &ProcFs, name: &str) -> Result<NameSearch, F
         source: error,
     })?;
     pids.sort_unstable();
-    let own = std::process::id();
+    let own = Pid::own();
     let mut search = NameSearch::default();
     for pid in pids.into_iter().filter(|pid| *pid != own) {
         search.add(proc, pid, name);
@@ -70,7 +70,7 @@ pub fn find_processes_by_name(proc: &ProcFs, name: &str) -> Result<NameSearch, F
 
 impl NameSearch {
     /// Adds a process if it has the name, or its name if that is similar. A process can end while it is read.
-    fn add(&mut self, proc: &ProcFs, pid: u32, name: &str) {
+    fn add(&mut self, proc: &ProcFs, pid: Pid, name: &str) {
         let Some(status) = status(proc, pid) else { return };
         if status.kernel_thread || status.living_threads() == 0 {
             return;
@@ -98,7 +98,7 @@ impl NameSearch {
     }
 }
 
-fn status(proc: &ProcFs, pid: u32) -> Option<Status> {
+fn status(proc: &ProcFs, pid: Pid) -> Option<Status> {
     Status::parse(&String::from_utf8_lossy(&proc.read(pid, "status").ok()?))
 }
 
@@ -187,7 +187,7 @@ mod tests {
         add_process(proc, 6, RUNNING, "other\n", "other\0");
         let search = find_processes_by_name(&ProcFs::from_capture(proc.to_owned()), "shop").unwrap();
         let command_line = "./shop --port 080".to_owned();
-        let found = NamedProcess { pid: 40, uid: 1000, container: None, command_line };
+        let found = NamedProcess { pid: Pid(40), uid: 1000, container: None, command_line };
         let similar = BTreeSet::from(["Shopping".to_owned()]);
         assert_eq!(search, NameSearch { count: 1, matching: vec![found], similar });
     }
@@ -201,7 +201,7 @@ mod tests {
         let search =
             find_processes_by_name(&ProcFs::from_capture(directory.path().to_owned()), "shop").unwrap();
         let described: Vec<_> = search.matching.iter().map(|process| process.pid).collect();
-        assert_eq!((search.count, described), (40, Vec::from_iter(100..116)));
+        assert_eq!((search.count, described), (40, Vec::from_iter((100..116).map(Pid))));
     }
 
     #[test]
@@ -212,12 +212,12 @@ mod tests {
         let mut child = Command::new(&program).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let proc = ProcFs::live();
         let found = find_processes_by_name(&proc, "a-program-with-a-long-name").unwrap().matching;
-        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [child.id()]);
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [Pid(child.id())]);
         drop(child.stdin.take());
         child.wait().unwrap();
         let own = std::env::current_exe().unwrap();
         let own = find_processes_by_name(&proc, own.file_name().unwrap().to_str().unwrap()).unwrap();
-        assert!(own.matching.iter().all(|process| process.pid != std::process::id()), "{own:?}");
+        assert!(own.matching.iter().all(|process| process.pid != Pid::own()), "{own:?}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use profiler_addresses::MonotonicTime;
 use crate::clock::monotonic_time;
 
 use crate::{
-    AddressSpace, Identity, LookupError, ProcFs, Process, Status, capture::jit_directory_variables, cgroup,
-    jit_directories, kubernetes::ContainerNames, maps, program::program_name,
+    AddressSpace, Identity, LookupError, Pid, ProcFs, Process, Status, capture::jit_directory_variables,
+    cgroup, jit_directories, kubernetes::ContainerNames, maps, program::program_name,
     root_directory::RootDirectories, status,
 };
 #[cfg(feature = "pods")]
@@ -17,7 +17,7 @@ use crate::{kubernetes::KnownNames, process_context::published_service_name, ser
 /// What `/proc` showed of a process.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// When the reading began.
     pub(crate) began: MonotonicTime,
     pub(crate) ended: MonotonicTime,
@@ -68,7 +68,7 @@ impl ProcessReader {
     }
 
     /// Reads a process.
-    pub(crate) fn read(&mut self, pid: u32) -> Reading {
+    pub(crate) fn read(&mut self, pid: Pid) -> Reading {
         let began = self.now();
         let comm = self.comm(pid);
         let identity = self.identity(pid, comm.as_deref().unwrap_or_default());
@@ -92,7 +92,7 @@ impl ProcessReader {
         None
     }
 
-    fn identity(&mut self, pid: u32, comm: &str) -> Result<Identity, LookupError> {
+    fn identity(&mut self, pid: Pid, comm: &str) -> Result<Identity, LookupError> {
         let start_ticks = self.start_ticks(pid)?;
         let environment = self.proc.read(pid, "environ").unwrap_or_default();
         let cgroup = self.proc.read(pid, "cgroup").unwrap_or_default();
@@ -127,22 +127,22 @@ impl ProcessReader {
         None
     }
 
-    fn status(&self, pid: u32) -> Result<Status, LookupError> {
+    fn status(&self, pid: Pid) -> Result<Status, LookupError> {
         read_status(&self.proc, pid)
     }
 
     /// The start time, clock ticks since boot.
-    fn start_ticks(&self, pid: u32) -> Result<u64, LookupError> {
+    fn start_ticks(&self, pid: Pid) -> Result<u64, LookupError> {
         read_start_ticks(&self.proc, pid)
     }
 
-    fn comm(&self, pid: u32) -> Option<String> {
+    fn comm(&self, pid: Pid) -> Option<String> {
         let bytes = self.proc.read(pid, "comm").ok()?;
         Some(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
     }
 
     /// The executable mappings.
-    fn address_space(&self, pid: u32) -> Result<AddressSpace, LookupError> {
+    fn address_space(&self, pid: Pid) -> Result<AddressSpace, LookupError> {
         let text = self.proc.read(pid, "maps").map_err(|error| LookupError::from_io(&error))?;
         // A process that only waits to be collected by its parent has no mappings any more.
         if text.is_empty() && self.status(pid)?.zombie {
@@ -153,7 +153,7 @@ impl ProcessReader {
 }
 
 /// The attributes of a process by which its files about JIT code are found. It is in no table.
-pub(crate) fn read_identity(proc: &ProcFs, pid: u32) -> Option<Identity> {
+pub(crate) fn read_identity(proc: &ProcFs, pid: Pid) -> Option<Identity> {
     let start_ticks = read_start_ticks(proc, pid).ok()?;
     let environment = proc.read(pid, "environ").unwrap_or_default();
     Some(Identity {
@@ -172,7 +172,7 @@ pub(crate) fn read_identity(proc: &ProcFs, pid: u32) -> Option<Identity> {
 }
 
 /// The variables with the directories of JIT files. A relative one is below the working directory.
-fn read_jit_directories(proc: &ProcFs, pid: u32, environment: &[u8]) -> Vec<u8> {
+fn read_jit_directories(proc: &ProcFs, pid: Pid, environment: &[u8]) -> Vec<u8> {
     let variables = jit_directory_variables(environment);
     if jit_directories::are_absolute(&variables) {
         return variables;
@@ -183,15 +183,15 @@ fn read_jit_directories(proc: &ProcFs, pid: u32, environment: &[u8]) -> Vec<u8> 
     }
 }
 
-fn read_status(proc: &ProcFs, pid: u32) -> Result<Status, LookupError> {
+fn read_status(proc: &ProcFs, pid: Pid) -> Result<Status, LookupError> {
     Status::parse(&read_text(proc, pid, "status")?).ok_or(LookupError::NotReadable)
 }
 
-fn read_start_ticks(proc: &ProcFs, pid: u32) -> Result<u64, LookupError> {
+fn read_start_ticks(proc: &ProcFs, pid: Pid) -> Result<u64, LookupError> {
     status::parse_start_ticks(&read_text(proc, pid, "stat")?).ok_or(LookupError::NotReadable)
 }
 
-fn read_text(proc: &ProcFs, pid: u32, entry: &str) -> Result<String, LookupError> {
+fn read_text(proc: &ProcFs, pid: Pid, entry: &str) -> Result<String, LookupError> {
     let bytes = proc.read(pid, entry).map_err(|error| LookupError::from_io(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -205,8 +205,8 @@ mod tests {
         let mut reader = ProcessReader::new(Arc::new(ProcFs::live()));
         let mut child =
             std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let own = reader.identity(std::process::id(), "").unwrap().root.unwrap();
-        let other = reader.identity(child.id(), "").unwrap().root.unwrap();
+        let own = reader.identity(Pid::own(), "").unwrap().root.unwrap();
+        let other = reader.identity(Pid(child.id()), "").unwrap().root.unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(Arc::ptr_eq(&own, &other));
@@ -220,15 +220,15 @@ mod tests {
         let mut reader = ProcessReader::new(Arc::new(recorded));
         let mut child =
             std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        assert!(reader.read(child.id()).space.is_ok());
+        assert!(reader.read(Pid(child.id())).space.is_ok());
         drop(child.stdin.take());
         let pid = Pid::from_child(&child);
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        assert_eq!(reader.read(child.id()).space.unwrap_err(), LookupError::ProcessGone, "a zombie");
+        assert_eq!(reader.read(Pid(child.id())).space.unwrap_err(), LookupError::ProcessGone, "a zombie");
         child.wait().unwrap();
 
         let mut replay = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
-        let reading = replay.read(child.id());
+        let reading = replay.read(Pid(child.id()));
         assert!(reading.identity.is_ok() && reading.space.is_ok(), "{reading:?}");
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_process_that_cannot_be_read_has_not_ended() {
         let directory = tempfile::tempdir().unwrap();
         let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
-        let mut identity_error = || reader.identity(7, "").map(|_| ()).unwrap_err();
+        let mut identity_error = || reader.identity(Pid(7), "").map(|_| ()).unwrap_err();
         assert_eq!(identity_error(), LookupError::ProcessGone);
         // Captures have regular files only.
         std::fs::create_dir_all(directory.path().join("7/stat")).unwrap();

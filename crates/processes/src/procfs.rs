@@ -1,6 +1,7 @@
 //! Reads the proc file system of the running kernel, or its copy in a capture.
 
 use std::{
+    fmt::Display,
     fs::{self, File},
     io::{self, Read},
     os::{
@@ -16,7 +17,7 @@ use profiler_blocking::Object;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::{
-    Backing, LookupError, Mapping, Process,
+    Backing, LookupError, Mapping, Pid, Process, Tid,
     capture::{self, CaptureDirectory, captured_text},
     maps,
     root_directory::{self, RootDirectory},
@@ -108,41 +109,55 @@ impl ProcFs {
 
     /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`, `cmdline`. Of a process whose
     /// leader has ended while other threads run, `maps`, `environ` and `cmdline` are read from one of these.
-    pub fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
+    pub fn read(&self, pid: Pid, entry: &str) -> io::Result<Vec<u8>> {
         let bytes = match entry {
             // The kernel waits for a lock of the process, or reads its memory, which can be a file in user space.
             "maps" | "environ" | "cmdline" if self.entries.is_live => {
                 let (entries, entry) = (self.entries.clone(), entry.to_owned());
-                profiler_blocking::run(Object::process(pid), move || entries.read_of_any_thread(pid, &entry))?
+                profiler_blocking::run(Object::process(pid.0), move || {
+                    entries.read_of_any_thread(pid, &entry)
+                })?
             }
             "maps" | "environ" | "cmdline" => self.entries.read_of_any_thread(pid, entry)?,
             _ => self.entries.read(&relative(pid, entry), max_bytes(entry))?,
         };
+        self.captured(&relative(pid, entry), entry, bytes)
+    }
+
+    /// Reads an entry of a thread whose process is not known: `status`, `comm`.
+    pub fn read_of_thread(&self, tid: Tid, entry: &str) -> io::Result<Vec<u8>> {
+        let path = relative(tid, entry);
+        let bytes = self.entries.read(&path, max_bytes(entry))?;
+        self.captured(&path, entry, bytes)
+    }
+
+    /// Adds what was read of an entry to the capture, when one is recorded.
+    fn captured(&self, path: &Path, entry: &str, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         if let Some(capture) = &self.capture {
-            capture.write(&captured_text(entry, &bytes), &relative(pid, entry))?;
+            capture.write(&captured_text(entry, &bytes), path)?;
         }
         Ok(bytes)
     }
 
-    /// Whether a process or thread exists. One that cannot be examined exists, too.
-    pub fn exists(&self, id: u32) -> bool {
-        let opened = self.entries.open_path(&relative(id, ""), OFlags::PATH);
+    /// Whether a thread exists. One that cannot be examined exists, too.
+    pub fn exists(&self, tid: Tid) -> bool {
+        let opened = self.entries.open_path(&relative(tid, ""), OFlags::PATH);
         opened.map_or_else(|error| LookupError::from_io(&error) != LookupError::ProcessGone, |_| true)
     }
 
     /// The ids of all processes, `limit` at most.
-    pub fn processes(&self, limit: usize) -> io::Result<Vec<u32>> {
-        Ok(self.entries.numbers_in(Path::new(""))?.take(limit).collect())
+    pub fn processes(&self, limit: usize) -> io::Result<Vec<Pid>> {
+        Ok(self.entries.numbers_in(Path::new(""))?.map(Pid).take(limit).collect())
     }
 
     /// The ids of the threads of a process, `limit` at most.
-    pub fn threads(&self, pid: u32, limit: usize) -> io::Result<Vec<u32>> {
-        Ok(self.entries.numbers_in(&relative(pid, "task"))?.take(limit).collect())
+    pub fn threads(&self, pid: Pid, limit: usize) -> io::Result<Vec<Tid>> {
+        Ok(self.entries.numbers_in(&relative(pid, "task"))?.map(Tid).take(limit).collect())
     }
 
     /// The number of open file descriptors of a process, at most 1,048,576 before Linux 6.2. Needs the
     /// permission to examine the process there (ptrace(2)).
-    pub fn open_files(&self, pid: u32) -> io::Result<u64> {
+    pub fn open_files(&self, pid: Pid) -> io::Result<u64> {
         let directory = relative(pid, "fd");
         if self.entries.is_live {
             // From Linux 6.2 on, the size of the directory is the number of its entries; before, it was 0
@@ -156,15 +171,15 @@ impl ProcFs {
     }
 
     /// Opens the root directory of a process.
-    pub fn root(&self, pid: u32) -> io::Result<RootDirectory> {
-        self.first_thread(pid, |id| {
+    pub fn root(&self, pid: Pid) -> io::Result<RootDirectory> {
+        self.first_thread(pid, |tid| {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            self.entries.open_path(&relative(id, "root"), flags).map(RootDirectory::from_open)
+            self.entries.open_path(&relative(tid, "root"), flags).map(RootDirectory::from_open)
         })
     }
 
     /// The path of the program of a process. A capture has none.
-    pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
+    pub fn executable(&self, pid: Pid) -> io::Result<PathBuf> {
         self.link(pid, "exe")
     }
 
@@ -172,15 +187,15 @@ impl ProcFs {
     ///
     /// # Errors
     /// The process has ended, or the privilege is missing.
-    pub fn working_directory(&self, pid: u32) -> io::Result<PathBuf> {
+    pub fn working_directory(&self, pid: Pid) -> io::Result<PathBuf> {
         self.link(pid, "cwd")
     }
 
-    fn link(&self, pid: u32, name: &str) -> io::Result<PathBuf> {
+    fn link(&self, pid: Pid, name: &str) -> io::Result<PathBuf> {
         if !self.entries.is_live {
             return Err(io::ErrorKind::NotFound.into());
         }
-        self.first_thread(pid, |id| fs::read_link(self.entries.base.join(relative(id, name))))
+        self.first_thread(pid, |tid| fs::read_link(self.entries.base.join(relative(tid, name))))
     }
 
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by
@@ -188,9 +203,9 @@ impl ProcFs {
     ///
     /// # Errors
     /// Those of opening; [`io::ErrorKind::NotFound`] when another file is mapped there by now.
-    pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {
-        let fd = self.first_thread(pid, |id| {
-            self.entries.open_path(&relative(id, "map_files").join(map_files_entry(mapping)), OFlags::PATH)
+    pub fn open_mapped(&self, pid: Pid, mapping: &Mapping) -> io::Result<File> {
+        let fd = self.first_thread(pid, |tid| {
+            self.entries.open_path(&relative(tid, "map_files").join(map_files_entry(mapping)), OFlags::PATH)
         })?;
         if self.entries.is_live && !self.is_file_of(pid, mapping, fd.as_fd())? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "another file is mapped there by now"));
@@ -200,7 +215,7 @@ impl ProcFs {
 
     /// Whether an opened file is that of a mapping. Before Linux 6.8, mappings in overlayfs show the inode of the layer
     /// below: then it is the file if the mapping is still there.
-    fn is_file_of(&self, pid: u32, mapping: &Mapping, file: BorrowedFd<'_>) -> io::Result<bool> {
+    fn is_file_of(&self, pid: Pid, mapping: &Mapping, file: BorrowedFd<'_>) -> io::Result<bool> {
         let Backing::File { id, .. } = &mapping.backing else { return Ok(true) };
         if root_directory::status_of(file)?.stx_ino == id.inode {
             return Ok(true);
@@ -230,7 +245,7 @@ impl ProcFs {
         }
         // The memory can be that of a file in user space.
         let memory =
-            profiler_blocking::run(Object::process(pid), move || entries.read_memory(pid, address, bytes))?;
+            profiler_blocking::run(Object::process(pid.0), move || entries.read_memory(pid, address, bytes))?;
         self.check_is_running(process)?;
         if let Some(capture) = &self.capture {
             capture.write(&memory, &captured)?;
@@ -250,7 +265,7 @@ impl ProcFs {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (entries, pid) = (self.entries.clone(), process.pid);
-        let memory = profiler_blocking::run(Object::process(pid), move || entries.open_memory(pid))?;
+        let memory = profiler_blocking::run(Object::process(pid.0), move || entries.open_memory(pid))?;
         self.check_is_running(process)?;
         Ok(memory)
     }
@@ -264,7 +279,7 @@ impl ProcFs {
     ///
     /// # Errors
     /// Those of reading.
-    pub fn thread_count(&self, pid: u32) -> io::Result<usize> {
+    pub fn thread_count(&self, pid: Pid) -> io::Result<usize> {
         let links = fs::metadata(self.entries.base.join(relative(pid, "task")))?.nlink();
         Ok(usize::try_from(links.saturating_sub(2)).unwrap_or(usize::MAX))
     }
@@ -278,14 +293,14 @@ impl ProcFs {
     }
 
     /// Copies the file of a mapping into the capture, when one is recorded.
-    pub fn capture_mapped_file(&self, pid: u32, mapping: &Mapping, file: &Arc<File>) -> io::Result<()> {
+    pub fn capture_mapped_file(&self, pid: Pid, mapping: &Mapping, file: &Arc<File>) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         capture
             .copy_from_start(file, &PathBuf::from(format!("{pid}/map_files")).join(map_files_entry(mapping)))
     }
 
     /// Copies a file in the root directory of a process into the capture, when one is recorded.
-    pub fn capture_root_file(&self, pid: u32, path: &Path, file: &Arc<File>) -> io::Result<()> {
+    pub fn capture_root_file(&self, pid: Pid, path: &Path, file: &Arc<File>) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         let inside = path.strip_prefix("/").unwrap_or(path);
         // The target chooses the path: it must not lead out of the capture.
@@ -296,7 +311,7 @@ impl ProcFs {
     }
 
     /// Writes an additional entry of a process, generated by the profiler, into the capture, when one is recorded.
-    pub fn capture_entry(&self, pid: u32, entry: &str, text: &[u8]) -> io::Result<()> {
+    pub fn capture_entry(&self, pid: Pid, entry: &str, text: &[u8]) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         capture.write(text, &relative(pid, entry))
     }
@@ -324,9 +339,9 @@ impl ProcFs {
     }
 
     /// The result for the first thread that has one: a leader that has ended has neither memory nor a root directory.
-    fn first_thread<T, E>(&self, pid: u32, attempt: impl Fn(u32) -> Result<T, E>) -> Result<T, E> {
+    fn first_thread<T, E>(&self, pid: Pid, attempt: impl Fn(Tid) -> Result<T, E>) -> Result<T, E> {
         let of_other = |error| self.entries.other_threads(pid).find_map(|tid| attempt(tid).ok()).ok_or(error);
-        attempt(pid).or_else(of_other)
+        attempt(Tid::leader_of(pid)).or_else(of_other)
     }
 }
 
@@ -336,7 +351,7 @@ impl Entries {
     }
 
     /// Reads an entry of the first thread that has it: a leader that has ended has no memory.
-    fn read_of_any_thread(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
+    fn read_of_any_thread(&self, pid: Pid, entry: &str) -> io::Result<Vec<u8>> {
         let limit_bytes = max_bytes(entry);
         let bytes = self.read(&relative(pid, entry), limit_bytes)?;
         if !bytes.is_empty() {
@@ -348,17 +363,18 @@ impl Entries {
     }
 
     /// Reads memory of a process through the first of its threads that has it.
-    pub(crate) fn read_memory(&self, pid: u32, address: RuntimeAddress, bytes: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_memory(&self, pid: Pid, address: RuntimeAddress, bytes: usize) -> io::Result<Vec<u8>> {
         let read = |tid| {
             let mut memory = vec![0; bytes];
             self.open(&relative(tid, "mem"))?.read_exact_at(&mut memory, address.0)?;
             Ok(memory)
         };
-        read(pid).or_else(|error| self.other_threads(pid).find_map(|tid| read(tid).ok()).ok_or(error))
+        read(Tid::leader_of(pid))
+            .or_else(|error| self.other_threads(pid).find_map(|tid| read(tid).ok()).ok_or(error))
     }
 
     /// Opens the memory of a process through the first of its threads that has it.
-    fn open_memory(&self, pid: u32) -> io::Result<File> {
+    fn open_memory(&self, pid: Pid) -> io::Result<File> {
         let open = |tid| {
             let memory = self.open(&relative(tid, "mem"))?;
             // That of a thread that has ended is empty: else, nothing is mapped there.
@@ -367,7 +383,8 @@ impl Entries {
                 _ => Ok(memory),
             }
         };
-        open(pid).or_else(|error| self.other_threads(pid).find_map(|tid| open(tid).ok()).ok_or(error))
+        open(Tid::leader_of(pid))
+            .or_else(|error| self.other_threads(pid).find_map(|tid| open(tid).ok()).ok_or(error))
     }
 
     pub(crate) fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
@@ -376,9 +393,9 @@ impl Entries {
     }
 
     /// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
-    fn other_threads(&self, pid: u32) -> impl Iterator<Item = u32> {
-        let ids = self.numbers_in(&relative(pid, "task")).into_iter().flatten();
-        ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
+    fn other_threads(&self, pid: Pid) -> impl Iterator<Item = Tid> {
+        let tids = self.numbers_in(&relative(pid, "task")).into_iter().flatten().map(Tid);
+        tids.filter(move |tid| !tid.is_leader_of(pid)).take(MAX_TRIED_THREADS)
     }
 
     /// The text of a symbolic link: `socket:[4711]` of a descriptor.
@@ -429,7 +446,7 @@ fn max_bytes(entry: &str) -> u64 {
 }
 
 /// The path of an entry of a process or thread, below `/proc`.
-fn relative(id: u32, entry: &str) -> PathBuf {
+fn relative(id: impl Display, entry: &str) -> PathBuf {
     Path::new(&id.to_string()).join(entry)
 }
 
@@ -450,7 +467,7 @@ mod tests {
     };
 
     fn first_file_mapping(proc: &ProcFs) -> Mapping {
-        let text = proc.read(std::process::id(), "maps").unwrap();
+        let text = proc.read(Pid::own(), "maps").unwrap();
         let file = |mapping: &Mapping| matches!(&mapping.backing, Backing::File { .. });
         maps::parse_executable(&text).into_iter().find(file).unwrap()
     }
@@ -459,16 +476,16 @@ mod tests {
     fn a_file_that_has_replaced_another_one_is_not_opened() {
         let proc = ProcFs::live();
         let mut mapping = first_file_mapping(&proc);
-        assert!(proc.open_mapped(std::process::id(), &mapping).is_ok());
+        assert!(proc.open_mapped(Pid::own(), &mapping).is_ok());
         let Backing::File { id, .. } = &mut mapping.backing else { unreachable!() };
         id.inode += 1;
-        let error = proc.open_mapped(std::process::id(), &mapping).unwrap_err();
+        let error = proc.open_mapped(Pid::own(), &mapping).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn a_capture_reads_like_the_live_file_system_it_was_taken_from() {
-        let pid = std::process::id();
+        let pid = Pid::own();
         let directory = tempfile::tempdir().unwrap();
         let live = ProcFs::with_capture(File::open(directory.path()).unwrap().into());
         let mapping = first_file_mapping(&live);
@@ -496,9 +513,9 @@ mod tests {
         let proc = ProcFs::with_capture(opened.into());
         let file = Arc::new(File::open("/proc/self/exe").unwrap());
         for path in ["/../../../escaped", "/tmp/../../../../escaped", "../../../escaped"] {
-            assert!(proc.capture_root_file(7, Path::new(path), &file).is_err());
+            assert!(proc.capture_root_file(Pid(7), Path::new(path), &file).is_err());
         }
-        proc.capture_root_file(7, Path::new("/tmp/kept"), &file).unwrap();
+        proc.capture_root_file(Pid(7), Path::new("/tmp/kept"), &file).unwrap();
         assert!(directory.path().join("proc/7/root/tmp/kept").exists());
         assert!(!directory.path().join("escaped").exists());
     }
@@ -512,32 +529,32 @@ mod tests {
         let long = [("environ", MAX_ENVIRONMENT_BYTES), ("cmdline", MAX_COMMAND_LINE_BYTES)];
         for (entry, limit_bytes) in short.into_iter().chain(long) {
             File::create(directory.path().join("7").join(entry)).unwrap().set_len(1 << 40).unwrap();
-            assert_eq!(copy.read(7, entry).unwrap().len() as u64, limit_bytes, "{entry}");
+            assert_eq!(copy.read(Pid(7), entry).unwrap().len() as u64, limit_bytes, "{entry}");
         }
     }
 
     #[test]
     fn threads_and_open_files_are_counted() {
-        let (proc, pid) = (ProcFs::live(), std::process::id());
+        let (proc, pid) = (ProcFs::live(), Pid::own());
         let before = proc.open_files(pid).unwrap();
         let files: Vec<_> = (0..100).map(|_| File::open("/proc/self/exe").unwrap()).collect();
         assert!(before > 0 && proc.open_files(pid).unwrap() >= files.len() as u64);
-        assert!(proc.threads(pid, usize::MAX).unwrap().contains(&pid));
+        assert!(proc.threads(pid, usize::MAX).unwrap().contains(&Tid::leader_of(pid)));
         assert_eq!(proc.threads(pid, 1).unwrap().len(), 1);
-        assert!(proc.threads(u32::MAX, 1).is_err() && proc.open_files(u32::MAX).is_err());
+        assert!(proc.threads(Pid(u32::MAX), 1).is_err() && proc.open_files(Pid(u32::MAX)).is_err());
 
         let directory = tempfile::tempdir().unwrap();
         for entry in ["7/task/7", "7/task/8", "7/fd/0", "7/fd/1", "7/fd/20"] {
             fs::create_dir_all(directory.path().join(entry)).unwrap();
         }
         let copy = ProcFs::from_capture(directory.path().to_owned());
-        assert_eq!((copy.threads(7, 10).unwrap().len(), copy.open_files(7).unwrap()), (2, 3));
+        assert_eq!((copy.threads(Pid(7), 10).unwrap().len(), copy.open_files(Pid(7)).unwrap()), (2, 3));
     }
 
     #[test]
     fn reading_an_entry_of_a_missing_process_is_an_error() {
-        assert!(ProcFs::live().read(u32::MAX, "maps").is_err());
-        assert!(!ProcFs::live().exists(u32::MAX));
+        assert!(ProcFs::live().read(Pid(u32::MAX), "maps").is_err());
+        assert!(!ProcFs::live().exists(Tid(u32::MAX)));
     }
 
     #[test]
@@ -575,7 +592,7 @@ mod tests {
 
     /// The process of this test.
     fn own_process(proc: &Arc<ProcFs>) -> Process {
-        let pid = std::process::id();
+        let pid = Pid::own();
         let mut reader = ProcessReader::new(Arc::clone(proc));
         let identity = reader.read(pid).identity.ok().map(Arc::new);
         Process {

@@ -48,7 +48,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::ProcFs;
+    use crate::{Pid, ProcFs};
 
     fn name(executable: &str, comm: &str, command_line: &str) -> String {
         program_name(Some(Path::new(executable)), comm, || command_line.as_bytes().to_vec()).unwrap()
@@ -80,10 +80,10 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        let proc = ProcFs::live();
-        let (executable, comm) = (proc.executable(child.id()), proc.read(child.id(), "comm"));
+        let (proc, pid) = (ProcFs::live(), Pid(child.id()));
+        let (executable, comm) = (proc.executable(pid), proc.read(pid, "comm"));
         let comm = String::from_utf8(comm.unwrap()).unwrap();
-        let command_line = || proc.read(child.id(), "cmdline").unwrap();
+        let command_line = || proc.read(pid, "cmdline").unwrap();
         let name = program_name(executable.ok().as_deref(), comm.trim_end(), command_line);
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -2,7 +2,7 @@
 
 use profiler_addresses::MonotonicTime;
 
-use crate::{Mapping, Tid};
+use crate::{Mapping, Pid, Tid};
 
 /// A sideband event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct SidebandEvent {
     #[cfg_attr(feature = "serde", serde(rename = "time_ns"))]
     pub time: MonotonicTime,
     /// Id of the process, in the profiler's PID namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// Id of the thread that caused the event, in the profiler's PID namespace.
     pub tid: Tid,
     /// The kind of event, with its data.
@@ -32,7 +32,7 @@ pub enum SidebandEventKind {
     /// The process was forked.
     Fork {
         /// Process id of the parent.
-        parent: u32,
+        parent: Pid,
     },
     /// A thread was started.
     StartThread,

@@ -5,13 +5,16 @@ use rustix::time::ClockId;
 
 #[cfg(fuzzing)]
 use crate::Stat;
-use crate::clock::{NS_PER_S, monotonic_time, nanoseconds_of};
+use crate::{
+    Pid,
+    clock::{NS_PER_S, monotonic_time, nanoseconds_of},
+};
 
 /// Ids and state of a process, from `/proc/PID/status` (proc_pid_status(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Thread group id (`Tgid`): the id of the process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The process id in the innermost PID namespace of the process (last number of `NStgid`). `getpid` returns this id,
     /// and the name of the process's perf map contains it.
     pub innermost_pid: u32,
@@ -30,10 +33,10 @@ impl Status {
     /// Parses the text of `/proc/PID/status`; `None` when the `Tgid` or `Uid` line is missing or malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-        let pid = value("Tgid:")?.trim().parse().ok()?;
+        let pid = Pid(value("Tgid:")?.trim().parse().ok()?);
         let innermost = value("NStgid:")
             .and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok())
-            .unwrap_or(pid);
+            .unwrap_or(pid.0);
         let uid = value("Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
         let zombie = value("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
         // The status of a zombie has no `VmSize` line either.
@@ -59,9 +62,9 @@ pub(crate) fn parse_start_ticks(stat: &str) -> Option<u64> {
 }
 
 /// The process id of the parent: field 4 of `/proc/PID/stat`.
-pub(crate) fn parse_parent(stat: &str) -> Option<u32> {
+pub(crate) fn parse_parent(stat: &str) -> Option<Pid> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(4 - 3)?.parse().ok()
+    after_name.split_ascii_whitespace().nth(4 - 3)?.parse().ok().map(Pid)
 }
 
 /// The address at which the stack of the first thread begins: field 28 of `/proc/PID/stat`. An exec chooses it at random, a fork
@@ -109,7 +112,7 @@ mod tests {
     fn the_parent_and_the_stack_are_found_after_a_name_with_parentheses() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let stat = format!("1 (a) R 9 (b) S {}", fields.join(" "));
-        assert_eq!((parse_parent(&stat), parse_stack_start(&stat)), (Some(4), Some(28)));
+        assert_eq!((parse_parent(&stat), parse_stack_start(&stat)), (Some(Pid(4)), Some(28)));
         assert_eq!((parse_parent("1 (a"), parse_stack_start("1 (a) S 1 2")), (None, None));
     }
 
@@ -117,7 +120,7 @@ mod tests {
     fn the_innermost_pid_is_the_last_one() {
         let status = Status::parse(STATUS).unwrap();
         let wanted = Status {
-            pid: 1019,
+            pid: Pid(1019),
             innermost_pid: 1,
             uid: 100_000,
             kernel_thread: false,

@@ -14,7 +14,7 @@ use profiler_addresses::MonotonicTime;
 use self::mapping_watch::WatchQueue;
 pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
-    AddressSpace, Backing, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent,
+    AddressSpace, Backing, LookupError, Pid, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent,
     SidebandEventKind, Tid,
     process::{Completeness, PublishedName},
     process_filter::Targets,
@@ -46,7 +46,7 @@ pub struct ProcessTable {
     targets: Targets,
     processes: HashMap<ProcessKey, Process>,
     /// The processes that had a PID, oldest first. Never empty.
-    by_pid: HashMap<u32, VecDeque<ProcessKey>>,
+    by_pid: HashMap<Pid, VecDeque<ProcessKey>>,
     /// The processes that have ended, with the time, oldest first.
     ended: VecDeque<(MonotonicTime, ProcessKey)>,
     /// Readings of `/proc` that are later than the events, oldest first.
@@ -181,7 +181,7 @@ impl ProcessTable {
     /// mappings are read from `/proc`. `comm` is its name if `/proc` does not show one any more.
     pub fn process_of_sample(
         &mut self,
-        pid: u32,
+        pid: Pid,
         tid: Tid,
         time: MonotonicTime,
         comm: &str,
@@ -206,7 +206,7 @@ impl ProcessTable {
     }
 
     /// Reads what is not known of the process of a sample; `None` while that is later than the events.
-    fn complete(&mut self, pid: u32, time: MonotonicTime, comm: &str) -> Option<ProcessKey> {
+    fn complete(&mut self, pid: Pid, time: MonotonicTime, comm: &str) -> Option<ProcessKey> {
         let mut key = self.find_at(pid, time).unwrap_or_else(|| self.add_earliest(pid, comm));
         if self.is_unread(key) {
             self.read(pid);
@@ -217,7 +217,7 @@ impl ProcessTable {
     }
 
     /// Reads the attributes and mappings of a process before its first sample.
-    pub fn prefetch(&mut self, pid: u32) -> ProcessKey {
+    pub fn prefetch(&mut self, pid: Pid) -> ProcessKey {
         let key = self.find_at(pid, MonotonicTime::MAX).unwrap_or_else(|| self.add_earliest(pid, ""));
         if self.is_unread(key) {
             self.read(pid);
@@ -251,7 +251,7 @@ impl ProcessTable {
         self.ended.retain(|(_, key)| processes.contains_key(key));
     }
 
-    fn fork(&mut self, pid: u32, parent: u32, time: MonotonicTime) {
+    fn fork(&mut self, pid: Pid, parent: Pid, time: MonotonicTime) {
         if !self.targets.start(pid, Tid::leader_of(pid), Some(parent), time) {
             self.end(pid, time);
             return;
@@ -270,7 +270,7 @@ impl ProcessTable {
         self.watch_child(pid, parent);
     }
 
-    fn start_thread(&mut self, pid: u32, tid: Tid, time: MonotonicTime) {
+    fn start_thread(&mut self, pid: Pid, tid: Tid, time: MonotonicTime) {
         if !self.targets.start(pid, tid, None, time) {
             return;
         }
@@ -279,7 +279,7 @@ impl ProcessTable {
         }
     }
 
-    fn execute(&mut self, pid: u32, comm: &str, time: MonotonicTime) {
+    fn execute(&mut self, pid: Pid, comm: &str, time: MonotonicTime) {
         let key = self.begin(pid, comm, time);
         if let Some(process) = self.processes.get_mut(&key) {
             process.completeness = Completeness::All;
@@ -287,7 +287,7 @@ impl ProcessTable {
     }
 
     /// A process ends with its last thread, which need not be the leader.
-    fn exit(&mut self, pid: u32, tid: Tid, time: MonotonicTime) {
+    fn exit(&mut self, pid: Pid, tid: Tid, time: MonotonicTime) {
         let Some(process) = self.latest_mut(pid) else { return };
         process.threads = process.threads.map(|threads| threads.saturating_sub(1));
         if process.threads.map_or(tid.is_leader_of(pid), |threads| threads == 0) {
@@ -296,7 +296,7 @@ impl ProcessTable {
     }
 
     /// Begins a process with one thread at its fork or exec, and ends the one that had the PID before.
-    fn begin(&mut self, pid: u32, comm: &str, time: MonotonicTime) -> ProcessKey {
+    fn begin(&mut self, pid: Pid, comm: &str, time: MonotonicTime) -> ProcessKey {
         self.end(pid, time);
         if let Some(previous) = self.latest(pid).map(|process| process.key) {
             self.end_watch(previous);
@@ -308,7 +308,7 @@ impl ProcessTable {
         key
     }
 
-    fn end(&mut self, pid: u32, time: MonotonicTime) {
+    fn end(&mut self, pid: Pid, time: MonotonicTime) {
         if let Some(process) = self.latest_mut(pid)
             && process.until.is_none()
         {
@@ -318,25 +318,25 @@ impl ProcessTable {
         }
     }
 
-    fn find_at(&self, pid: u32, time: MonotonicTime) -> Option<ProcessKey> {
+    fn find_at(&self, pid: Pid, time: MonotonicTime) -> Option<ProcessKey> {
         self.process_at(pid, time).map(|process| process.key)
     }
 
-    fn process_at(&self, pid: u32, time: MonotonicTime) -> Option<&Process> {
+    fn process_at(&self, pid: Pid, time: MonotonicTime) -> Option<&Process> {
         let keys = self.by_pid.get(&pid)?.iter().rev();
         let mut processes = keys.filter_map(|key| self.processes.get(key));
         processes.find(|process| process.since <= time)
     }
 
-    fn latest(&self, pid: u32) -> Option<&Process> {
+    fn latest(&self, pid: Pid) -> Option<&Process> {
         self.processes.get(self.by_pid.get(&pid)?.back()?)
     }
 
-    fn latest_mut(&mut self, pid: u32) -> Option<&mut Process> {
+    fn latest_mut(&mut self, pid: Pid) -> Option<&mut Process> {
         self.processes.get_mut(self.by_pid.get(&pid)?.back()?)
     }
 
-    fn add(&mut self, pid: u32, comm: &str, since: MonotonicTime) -> ProcessKey {
+    fn add(&mut self, pid: Pid, comm: &str, since: MonotonicTime) -> ProcessKey {
         if self.processes.len() >= MAX_PROCESSES {
             self.make_room();
         }
@@ -366,7 +366,7 @@ impl ProcessTable {
     }
 
     /// Adds the process that had a PID before all others that are known.
-    fn add_earliest(&mut self, pid: u32, comm: &str) -> ProcessKey {
+    fn add_earliest(&mut self, pid: Pid, comm: &str) -> ProcessKey {
         let key = self.add(pid, comm, MonotonicTime::ZERO);
         let next = self.by_pid.get_mut(&pid).and_then(|keys| {
             keys.rotate_right(1);
@@ -431,7 +431,7 @@ impl ProcessTable {
     }
 
     /// Reads a process from `/proc`. The reading is applied when the events up to then are.
-    fn read(&mut self, pid: u32) {
+    fn read(&mut self, pid: Pid) {
         if self.readings.iter().any(|reading| reading.pid == pid) {
             return;
         }

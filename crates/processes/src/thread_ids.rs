@@ -5,7 +5,7 @@ use crate::{ProcFs, Process, Tid};
 /// The id of a thread in the innermost pid namespace of its process. `None` is a thread of a container that has ended.
 pub fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: Tid) -> Option<u32> {
     let status = &process.identity.as_ref()?.status;
-    if status.innermost_pid == process.pid {
+    if status.innermost_pid == process.pid.0 {
         return Some(tid.0);
     }
     let text = proc.read(process.pid, &format!("task/{tid}/status")).ok()?;

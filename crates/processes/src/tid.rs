@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Pid;
+
 /// The id of a thread, in the profiler's PID namespace unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -11,14 +13,14 @@ pub struct Tid(pub u32);
 impl Tid {
     /// The leader of the process with this id: its first thread, which has the id of the process.
     #[must_use]
-    pub fn leader_of(pid: u32) -> Self {
-        Self(pid)
+    pub fn leader_of(pid: Pid) -> Self {
+        Self(pid.0)
     }
 
     /// Whether the thread is the leader of the process with this id.
     #[must_use]
-    pub fn is_leader_of(self, pid: u32) -> bool {
-        self.0 == pid
+    pub fn is_leader_of(self, pid: Pid) -> bool {
+        self.0 == pid.0
     }
 }
 

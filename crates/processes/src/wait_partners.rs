@@ -26,7 +26,7 @@ use profiler_blocking::Object;
 
 use self::children::Children;
 pub use self::polls::KnownListeners;
-use crate::{ProcFs, Tid, procfs::Entries};
+use crate::{Pid, ProcFs, Tid, procfs::Entries};
 
 /// The threads that are examined at most.
 const MAX_THREADS: usize = 64;
@@ -69,7 +69,7 @@ pub struct WaitPartner {
     /// The name of the process, the address of a socket of another machine or network namespace, or the device with its mount.
     pub name: String,
     /// The id of the process; `None` for an address, for a device, and for several processes of one name.
-    pub pid: Option<u32>,
+    pub pid: Option<Pid>,
     /// Whether the process of the thread waits on behalf of clients: one of its descriptors is a socket that listens, and it has accepted
     /// at least as many connections as its threads wait for services.
     pub serves: bool,
@@ -96,7 +96,7 @@ impl ProcFs {
     ///
     /// # Errors
     /// Those of reading `/proc`; [`io::ErrorKind::Unsupported`] while a capture is recorded or replayed.
-    pub fn wait_partners(&self, threads: &[(u32, Tid)]) -> io::Result<Vec<WaitPartner>> {
+    pub fn wait_partners(&self, threads: &[(Pid, Tid)]) -> io::Result<Vec<WaitPartner>> {
         if self.has_capture() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -104,7 +104,7 @@ impl ProcFs {
         let entries = self.entries().clone();
         let threads: Vec<_> = threads.iter().copied().take(MAX_THREADS).collect();
         // The kernel waits for locks of the processes.
-        profiler_blocking::run(Object::process(*first), move || {
+        profiler_blocking::run(Object::process(first.0), move || {
             let search = Search { entries: &entries, deadline: Instant::now() + MAX_TIME };
             Ok(search.partners(&threads))
         })
@@ -128,7 +128,7 @@ struct Connection {
 
 /// A pipe for which a thread waits.
 struct Pipe {
-    pid: u32,
+    pid: Pid,
     tid: Tid,
     inode: u64,
     /// The end that the thread does not use.
@@ -175,9 +175,9 @@ impl PipeEnd {
 #[derive(Default)]
 struct Owners {
     /// By inode.
-    sockets: BTreeMap<u64, u32>,
+    sockets: BTreeMap<u64, Pid>,
     /// By inode and end.
-    pipes: BTreeMap<(u64, PipeEnd), BTreeMap<u32, PipeOwner>>,
+    pipes: BTreeMap<(u64, PipeEnd), BTreeMap<Pid, PipeOwner>>,
     /// Whether all processes were examined that can be.
     is_complete: bool,
 }
@@ -187,11 +187,11 @@ struct Owners {
 struct PipeOwner {
     name: String,
     /// Its parent, the parent of that and so on.
-    ancestors: Vec<u32>,
+    ancestors: Vec<Pid>,
 }
 
 impl Search<'_> {
-    fn partners(&self, threads: &[(u32, Tid)]) -> Vec<WaitPartner> {
+    fn partners(&self, threads: &[(Pid, Tid)]) -> Vec<WaitPartner> {
         let mut tables = HashMap::<PathBuf, Rc<Sockets>>::new();
         let (mut found, mut connections, mut pipes) = (Vec::new(), Vec::new(), Vec::new());
         for (pid, tid) in threads {
@@ -221,7 +221,7 @@ impl Search<'_> {
                 found.extend(self.device(*pid, *tid, descriptor));
             }
         }
-        let own = threads.first().map_or(0, |(pid, _)| *pid);
+        let own = threads.first().map_or(Pid(0), |(pid, _)| *pid);
         let with_pipes: BTreeSet<_> = pipes.iter().map(|pipe| pipe.pid).collect();
         let children = with_pipes.iter().filter_map(|pid| self.children(*pid)).flatten().collect();
         let servers = self.servers(&connections, &mut tables);
@@ -251,13 +251,13 @@ impl Search<'_> {
     }
 
     /// The name of a process; `None` if it has ended.
-    fn comm(&self, pid: u32) -> Option<String> {
+    fn comm(&self, pid: Pid) -> Option<String> {
         let comm = self.text(&format!("{pid}/comm"), MAX_SHORT_BYTES).ok()?;
         Some(comm.trim_end_matches('\n').to_owned())
     }
 
     /// What a thread waits for in a system call: a descriptor, or children.
-    fn awaited(&self, pid: u32, tid: Tid) -> Option<Awaited> {
+    fn awaited(&self, pid: Pid, tid: Tid) -> Option<Awaited> {
         let call = self.text(&format!("{pid}/task/{tid}/syscall"), MAX_SHORT_BYTES).ok()?;
         match parse_call(&call)? {
             Awaited::Polled(address) => {
@@ -282,7 +282,7 @@ impl Search<'_> {
         if of_pipe.contains_key(&pipe.pid) {
             return None;
         }
-        let is_ancestor = |pid: &u32| of_pipe.values().any(|owner| owner.ancestors.contains(pid));
+        let is_ancestor = |pid: &Pid| of_pipe.values().any(|owner| owner.ancestors.contains(pid));
         let others: Vec<_> = of_pipe.iter().filter(|(pid, _)| !is_ancestor(pid)).collect();
         let are_descendants = of_pipe.values().all(|owner| owner.ancestors.contains(&pipe.pid));
         let role = if are_descendants { PartnerRole::Child } else { PartnerRole::Pipe };
@@ -293,23 +293,23 @@ impl Search<'_> {
     }
 
     /// `None` if the process has ended.
-    fn pipe_owner(&self, pid: u32) -> Option<PipeOwner> {
+    fn pipe_owner(&self, pid: Pid) -> Option<PipeOwner> {
         let ancestors = self.ancestors(pid);
         Some(PipeOwner { name: self.comm(pid)?, ancestors })
     }
 
     /// The parent of a process, its parent and so on, as far as they can be read.
-    fn ancestors(&self, pid: u32) -> Vec<u32> {
-        let parent = |pid: &u32| {
+    fn ancestors(&self, pid: Pid) -> Vec<Pid> {
+        let parent = |pid: &Pid| {
             let status = self.text(&format!("{pid}/status"), MAX_SHORT_BYTES).ok()?;
             let id = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-            id.trim().parse().ok().filter(|pid| *pid != 0)
+            id.trim().parse().ok().map(Pid).filter(|pid| *pid != Pid(0))
         };
         successors(parent(&pid), parent).take(MAX_GENERATIONS).collect()
     }
 
     /// The sockets of the network namespace of a process.
-    fn sockets(&self, pid: u32, tables: &mut HashMap<PathBuf, Rc<Sockets>>) -> Rc<Sockets> {
+    fn sockets(&self, pid: Pid, tables: &mut HashMap<PathBuf, Rc<Sockets>>) -> Rc<Sockets> {
         let read =
             |name: &str| self.text(&format!("{pid}/net/{name}"), MAX_SOCKETS_BYTES).unwrap_or_default();
         let parse = |names: [&str; 2]| {
@@ -333,20 +333,20 @@ impl Search<'_> {
     /// The processes of these connections that wait for services on behalf of their clients.
     fn servers(
         &self,
-        connections: &[(u32, Connection)],
+        connections: &[(Pid, Connection)],
         tables: &mut HashMap<PathBuf, Rc<Sockets>>,
-    ) -> BTreeSet<u32> {
-        let mut waiting = BTreeMap::<u32, usize>::new();
+    ) -> BTreeSet<Pid> {
+        let mut waiting = BTreeMap::<Pid, usize>::new();
         for (pid, _) in connections.iter().filter(|(_, end)| end.role == PartnerRole::Service) {
             *waiting.entry(*pid).or_default() += 1;
         }
-        let serves = |(pid, waiting): &(u32, usize)| self.serves(*pid, *waiting, &self.sockets(*pid, tables));
+        let serves = |(pid, waiting): &(Pid, usize)| self.serves(*pid, *waiting, &self.sockets(*pid, tables));
         waiting.into_iter().filter(serves).map(|(pid, _)| pid).collect()
     }
 
     /// Whether a process has a socket that listens, and a connection of a client for each of its threads that wait for services: a program
     /// that takes work from a queue listens for those that examine it. The workers of a server share the socket of their parent.
-    fn serves(&self, pid: u32, waiting: usize, sockets: &Sockets) -> bool {
+    fn serves(&self, pid: Pid, waiting: usize, sockets: &Sockets) -> bool {
         let folder = PathBuf::from(format!("{pid}/fd"));
         let descriptors = self.entries.numbers_in(&folder).into_iter().flatten().take(MAX_DESCRIPTORS);
         let links =
@@ -358,15 +358,15 @@ impl Search<'_> {
 
     /// All processes, in the order in which they are examined: these children, which can end soon, then those whose ids are near that of
     /// `own`. Services that work together are often started together.
-    fn processes(&self, own: u32, children: &BTreeSet<u32>) -> Vec<u32> {
+    fn processes(&self, own: Pid, children: &BTreeSet<Pid>) -> Vec<Pid> {
         let pids = self.entries.numbers_in(&PathBuf::from("."));
-        let mut pids: Vec<_> = pids.into_iter().flatten().take(MAX_PROCESSES).collect();
-        pids.sort_by_key(|pid| (!children.contains(pid), pid.abs_diff(own)));
+        let mut pids: Vec<_> = pids.into_iter().flatten().map(Pid).take(MAX_PROCESSES).collect();
+        pids.sort_by_key(|pid| (!children.contains(pid), pid.0.abs_diff(own.0)));
         pids
     }
 
     /// The ones of these processes that have sockets with these inodes, and these ends of pipes.
-    fn owners(&self, pids: Vec<u32>, mut inodes: BTreeSet<u64>, pipes: &BTreeSet<(u64, PipeEnd)>) -> Owners {
+    fn owners(&self, pids: Vec<Pid>, mut inodes: BTreeSet<u64>, pipes: &BTreeSet<(u64, PipeEnd)>) -> Owners {
         let mut owners = Owners { is_complete: pids.len() < MAX_PROCESSES, ..Owners::default() };
         for pid in pids {
             if inodes.is_empty() && pipes.is_empty() {
@@ -405,7 +405,7 @@ impl Search<'_> {
     }
 
     /// The device of the file of a descriptor.
-    fn device(&self, pid: u32, tid: Tid, descriptor: u32) -> Option<WaitPartner> {
+    fn device(&self, pid: Pid, tid: Tid, descriptor: u32) -> Option<WaitPartner> {
         let information = self.text(&format!("{pid}/fdinfo/{descriptor}"), MAX_SHORT_BYTES).ok()?;
         let mount = information.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
         let mounts = self.text(&format!("{pid}/mountinfo"), MAX_MOUNTS_BYTES).ok()?;

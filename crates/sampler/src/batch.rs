@@ -1,7 +1,7 @@
 //! What one read of a source returns.
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::SidebandEvent;
+use profiler_processes::{Pid, SidebandEvent};
 
 use crate::{sample::RawSample, stack::RawStack};
 
@@ -26,7 +26,7 @@ pub struct Batch {
     pub late_events: u64,
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[cfg_attr(feature = "capture", serde(skip))]
-    pub stale_mappings: Vec<u32>,
+    pub stale_mappings: Vec<Pid>,
     /// Records of samples and stacks that could not be decoded.
     pub undecodable: u64,
     /// Sideband records that the kernel dropped, or that could not be decoded.

@@ -244,7 +244,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use profiler_addresses::MonotonicTime;
-    use profiler_processes::{ProcessFilter, Tid};
+    use profiler_processes::{Pid, ProcessFilter, Tid};
     use profiler_profile::{EventLedger, Loss, ThreadState};
 
     use super::*;
@@ -272,7 +272,7 @@ mod tests {
         RawSample {
             time: MonotonicTime(5),
             cpu: 0,
-            pid: 1,
+            pid: Pid(1),
             tid: Tid(2),
             comm: Comm::default(),
             kernel_stack: None,
@@ -291,7 +291,7 @@ mod tests {
             RawSample { origin, value: 7_000_000, ..sample() }
         };
         let waker = RawWaker {
-            pid: 3,
+            pid: Pid(3),
             tid: Tid(4),
             comm: Comm::default(),
             kernel_stack: std::num::NonZeroU64::new(9),
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(KernelCounts::from(&capture.counts), counts);
         assert_eq!(capture.events, EventSettings { frequency_hz: 99, ..EventSettings::default() });
         assert!(capture.has_user_stacks && capture.filter == ProcessFilter::All);
-        assert_eq!(capture.expected, [7]);
+        assert_eq!(capture.expected, [Pid(7)]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use profiler_processes::{Pid, Tid};
+
 use super::ebpf::events::EventPlan;
 
 /// The default of [`Plan::max_overhead_percent`].
@@ -49,9 +51,9 @@ pub enum Filter {
     /// All tasks.
     Everything,
     /// All threads of these processes.
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
     /// These threads.
-    Threads(Vec<u32>),
+    Threads(Vec<Tid>),
     /// A directory of the cgroup v2 hierarchy, and everything below it.
     CgroupV2(PathBuf),
     /// A directory of a cgroup v1 hierarchy, and everything below it.
@@ -61,6 +63,17 @@ pub enum Filter {
         /// A controller of that hierarchy: `cpu`, `memory`.
         controller: String,
     },
+}
+
+impl Filter {
+    /// The ids of its processes or threads, which the BPF programs compare with those of a task.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        match self {
+            Self::Processes(pids) => pids.iter().map(|pid| pid.0).collect(),
+            Self::Threads(tids) => tids.iter().map(|tid| tid.0).collect(),
+            Self::Everything | Self::CgroupV2(_) | Self::CgroupV1 { .. } => Vec::new(),
+        }
+    }
 }
 
 /// What to sample, and how.

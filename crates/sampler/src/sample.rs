@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use profiler_addresses::MonotonicTime;
 use profiler_common::{COMM_BYTES, system_call::SystemCallAbi};
-use profiler_processes::Tid;
+use profiler_processes::{Pid, Tid};
 use profiler_profile::ThreadState;
 
 use crate::stack::RawStackId;
@@ -19,7 +19,7 @@ pub struct RawSample {
     /// The CPU on which it was taken.
     pub cpu: u32,
     /// The process, in the profiler's PID namespace.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread, in the profiler's PID namespace.
     pub tid: Tid,
     /// The thread's name.
@@ -58,7 +58,7 @@ pub struct CalledSystemCall {
 #[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub struct RawWaker {
     /// 0 is the idle task.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread, in the profiler's PID namespace.
     pub tid: Tid,
     /// The thread's name.

@@ -13,7 +13,7 @@ use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_elf_symbols::{
     AlternateLink, BuildId, DebugFile, DebugFileFinder, Elf, Sections, compute_crc32,
 };
-use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory, tenants::Tenant};
+use profiler_processes::{FileVersion, Pid, ProcFs, root_directory::RootDirectory, tenants::Tenant};
 
 use crate::{debug_paths, symbol_server::SymbolServers};
 
@@ -30,7 +30,7 @@ pub struct DebugFiles {
     /// The directories of all processes.
     pub shared: Arc<DebugDirectories>,
     /// The capture to which files that are found are copied, and the process to which they belong.
-    pub capture: Option<(Arc<ProcFs>, u32)>,
+    pub capture: Option<(Arc<ProcFs>, Pid)>,
 }
 
 /// The directories in which the files of all processes are searched.
@@ -244,7 +244,7 @@ mod tests {
             self.find_for(module, None)
         }
 
-        fn find_for(&self, module: TestFile, capture: Option<(Arc<ProcFs>, u32)>) -> Option<PathBuf> {
+        fn find_for(&self, module: TestFile, capture: Option<(Arc<ProcFs>, Pid)>) -> Option<PathBuf> {
             let open = |root: &TempDir| Arc::new(RootDirectory::open(root.path()).unwrap());
             let shared = DebugDirectories {
                 configured: vec![open(&self.configured)],
@@ -372,7 +372,7 @@ mod tests {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.host, "opt/app/libx.so.dbg", &debug_file(&ID));
         let proc = Arc::new(capture_into(&capture));
-        assert!(directories.find_for(stripped(), Some((proc, 7))).is_some());
+        assert!(directories.find_for(stripped(), Some((proc, Pid(7)))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         Directories::put(&directories.target, "etc/secret", b"secret");
         std::os::unix::fs::symlink("/etc/secret", directories.target.path().join("X.dll")).unwrap();
         let host = RootDirectory::open(directories.target.path()).unwrap();
-        let capture_of = Some((Arc::new(capture_into(&capture)), 7));
+        let capture_of = Some((Arc::new(capture_into(&capture)), Pid(7)));
         let files = DebugFiles { capture: capture_of, ..DebugFiles::with_host(host) };
         let image = files.open(Path::new("/X.dll")).unwrap();
         assert_eq!(fs::read_dir(capture.path()).unwrap().count(), 0);
@@ -398,7 +398,7 @@ mod tests {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.cache, "abcdef01/debuginfo", &debug_file(&ID));
         let proc = Arc::new(capture_into(&capture));
-        let found = directories.find_for(stripped(), Some((proc, 7))).unwrap();
+        let found = directories.find_for(stripped(), Some((proc, Pid(7)))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }
 

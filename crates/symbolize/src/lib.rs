@@ -20,7 +20,7 @@
 //!
 //! use profiler_addresses::{MonotonicTime, RuntimeAddress};
 //! use profiler_dotnet_symbols::managed::NameStyle;
-//! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
+//! use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
 //! use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories};
 //!
 //! # #[inline(never)]
@@ -29,7 +29,7 @@
 //! # fn main() -> io::Result<()> {
 //! let proc = Arc::new(ProcFs::live());
 //! let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-//! let key = processes.prefetch(std::process::id());
+//! let key = processes.prefetch(Pid::own());
 //! let process = processes.get(key).ok_or(io::ErrorKind::NotFound)?;
 //!
 //! let debug_files = Arc::new(DebugDirectories::with_host(RootDirectory::open(Path::new("/"))?));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use profiler_processes::{
-    ProcFs,
+    Pid, ProcFs,
     cgroup::{self, CgroupMounts},
 };
 
@@ -98,7 +98,7 @@ impl CgroupMeasures {
         }
     }
 
-    fn processes(&self) -> Vec<u32> {
+    fn processes(&self) -> Vec<Pid> {
         cgroup::processes_in(&self.directory, MAX_PROCESSES)
     }
 

@@ -9,10 +9,10 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use profiler_processes::{ProcFs, Stat, cgroup::CgroupMounts};
+use profiler_processes::{Pid, ProcFs, Stat, cgroup::CgroupMounts};
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{PidfdFlags, pidfd_open},
 };
 
 use crate::{
@@ -33,7 +33,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct ProcessMeasures {
     proc: ProcFs,
-    pid: u32,
+    pid: Pid,
     /// Start time of the process, clock ticks since boot.
     start_ticks: u64,
     /// Shows the wait status; `None` if the proc file system is not that of the kernel.
@@ -48,7 +48,7 @@ impl ProcessMeasures {
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when no process has this PID or the process has ended; those of reading `/proc`.
-    pub fn open(pid: u32) -> io::Result<Self> {
+    pub fn open(pid: Pid) -> io::Result<Self> {
         Self::with_proc(ProcFs::live(), pid)
     }
 
@@ -56,7 +56,7 @@ impl ProcessMeasures {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn with_proc(proc: ProcFs, pid: u32) -> io::Result<Self> {
+    pub fn with_proc(proc: ProcFs, pid: Pid) -> io::Result<Self> {
         let stat =
             read_stat(&proc, pid).map_err(|error| failed(&format!("read `/proc/{pid}/stat`"), &error))?;
         let pidfd = if proc.is_live() { Some(open_pidfd(pid)?) } else { None };
@@ -189,14 +189,15 @@ fn is_of_ended_process(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH)
 }
 
-fn read_stat(proc: &ProcFs, pid: u32) -> io::Result<Stat> {
+fn read_stat(proc: &ProcFs, pid: Pid) -> io::Result<Stat> {
     let text = proc.read(pid, "stat")?;
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "the text is malformed");
     Stat::parse(&String::from_utf8_lossy(&text)).ok_or_else(malformed)
 }
 
-fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+    let id =
+        i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
     pidfd_open(id, PidfdFlags::empty())
         .map_err(|error| failed(&format!("open a descriptor of process {pid}"), &error.into()))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profiler_processes::ProcFs;
+use profiler_processes::{Pid, ProcFs, Tid};
 
 /// Threads that are read at one moment, which takes some microseconds for each.
 const MAX_THREADS: usize = 512;
@@ -18,7 +18,7 @@ pub(crate) struct RunQueue {
 struct Snapshot {
     time_ns: u64,
     /// Time in run queues since the start of each thread.
-    waits_ns: HashMap<u32, u64>,
+    waits_ns: HashMap<Tid, u64>,
     /// Whether all threads were read.
     is_complete: bool,
 }
@@ -26,7 +26,7 @@ struct Snapshot {
 impl RunQueue {
     /// The time in run queues per time since the last moment, summed over threads; `None` at the first moment, and if
     /// the kernel does not count.
-    pub(crate) fn update(&mut self, proc: &ProcFs, pids: &[u32], now_ns: u64) -> Option<f64> {
+    pub(crate) fn update(&mut self, proc: &ProcFs, pids: &[Pid], now_ns: u64) -> Option<f64> {
         let now = Snapshot::read(proc, pids, now_ns)?;
         let share = self.last.as_ref().and_then(|last| now.share_since(last));
         self.last = Some(now);
@@ -35,7 +35,7 @@ impl RunQueue {
 }
 
 impl Snapshot {
-    fn read(proc: &ProcFs, pids: &[u32], time_ns: u64) -> Option<Self> {
+    fn read(proc: &ProcFs, pids: &[Pid], time_ns: u64) -> Option<Self> {
         let mut threads = Vec::new();
         for pid in pids {
             // A process can end while the others are read.
@@ -114,7 +114,7 @@ mod tests {
         }
 
         fn update(&self, run_queue: &mut RunQueue, now_ns: u64) -> Option<f64> {
-            run_queue.update(&ProcFs::from_capture(self.directory.path().to_owned()), &[7], now_ns)
+            run_queue.update(&ProcFs::from_capture(self.directory.path().to_owned()), &[Pid(7)], now_ns)
         }
     }
 

@@ -8,6 +8,8 @@ mod remedy;
 mod setting;
 pub(crate) mod situation;
 
+use profiler_processes::Pid;
+
 pub use self::{remedy::Remedy, situation::Situation};
 use crate::error::Result;
 pub use crate::{
@@ -118,7 +120,7 @@ impl Finding {
 /// # Errors
 /// [`NoSuchTarget`](crate::ErrorKind::NoSuchTarget) if the process does not exist.
 pub fn examine_process(pid: u32) -> Result<Vec<Finding>> {
-    process::findings(pid)
+    process::findings(Pid(pid))
 }
 
 /// Tries every operation that profiling needs, and undoes it at once.

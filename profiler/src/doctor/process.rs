@@ -6,7 +6,9 @@ use super::{Finding, Remedy, Situation};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::kernel_names;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{ProcFs, Process, ProcessFilter, ProcessTable, root_directory::RootDirectory};
+use profiler_processes::{
+    Pid, ProcFs, Process, ProcessFilter, ProcessTable, Tid, root_directory::RootDirectory,
+};
 use profiler_profile::{LanguageRuntime, Reason, SymbolSource, UnsymbolizedFrames};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
@@ -19,10 +21,10 @@ use profiler_symbolize::{
 const MAX_LISTED: usize = 3;
 
 /// Examines a process, by its id in the profiler's PID namespace.
-pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
+pub(super) fn findings(pid: Pid) -> Result<Vec<Finding>> {
     let failed = |what: String, error| Error::with_source(ErrorKind::NoSuchTarget, what, error);
     let proc = Arc::new(ProcFs::live());
-    if !proc.exists(pid) {
+    if !proc.exists(Tid::leader_of(pid)) {
         return Err(Error::new(ErrorKind::NoSuchTarget, format!("there is no process {pid}")));
     }
     let host = RootDirectory::open(Path::new("/"))
@@ -424,7 +426,7 @@ mod tests {
 
     #[test]
     fn the_running_test_is_native_code() {
-        let found = findings(std::process::id()).unwrap();
+        let found = findings(Pid::own()).unwrap();
         let names: Vec<_> = found.iter().map(|finding| finding.name).collect();
         assert_eq!(names, ["process", "native frames"]);
         assert!(found[0].observed.ends_with("native code"), "{found:?}");
@@ -441,6 +443,6 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_exist_is_an_error() {
-        assert_eq!(findings(u32::MAX).unwrap_err().kind(), ErrorKind::NoSuchTarget);
+        assert_eq!(findings(Pid(u32::MAX)).unwrap_err().kind(), ErrorKind::NoSuchTarget);
     }
 }

@@ -1,7 +1,7 @@
 //! What a user may miss in the profile of a target: processes that it started and that outlive it, and CPUs on which it may not
 //! run.
 
-use profiler_processes::{CpuSet, ProcFs, ProcessTable, Status};
+use profiler_processes::{CpuSet, Pid, ProcFs, ProcessTable, Status, Tid};
 
 use super::target::TargetWatch;
 
@@ -22,9 +22,9 @@ pub(super) fn warn_of_living_processes(processes: &ProcessTable) {
     }
 }
 
-fn living_warning(pids: &[u32]) -> Option<String> {
+fn living_warning(pids: &[Pid]) -> Option<String> {
     let first = pids.first()?;
-    let named: Vec<_> = pids.iter().take(MAX_NAMED).map(u32::to_string).collect();
+    let named: Vec<_> = pids.iter().take(MAX_NAMED).map(Pid::to_string).collect();
     let (count, named) = (pids.len(), named.join(","));
     Some(if count == 1 {
         format!(
@@ -37,7 +37,7 @@ fn living_warning(pids: &[u32]) -> Option<String> {
     })
 }
 
-fn is_running(proc: &ProcFs, pid: u32) -> bool {
+fn is_running(proc: &ProcFs, pid: Pid) -> bool {
     let status = proc.read(pid, "status").ok();
     let status = status.and_then(|text| Status::parse(&String::from_utf8_lossy(&text)));
     status.is_some_and(|status| status.living_threads() > 0)
@@ -48,7 +48,7 @@ pub(super) fn warn_of_other_cpus(watch: &TargetWatch, sampled: &[u32]) {
     let proc = ProcFs::live();
     let threads = watch.pids().flat_map(|pid| proc.threads(pid, MAX_THREADS).unwrap_or_default());
     let allowed: CpuSet = threads
-        .chain(watch.tids().map(|tid| tid.0))
+        .chain(watch.tids())
         .filter_map(|tid| allowed_cpus(&proc, tid))
         .flat_map(CpuSet::into_iter)
         .collect();
@@ -67,8 +67,8 @@ fn cpus_warning(allowed: &CpuSet, sampled: &CpuSet) -> Option<String> {
 }
 
 /// The CPUs on which a thread may run (sched_setaffinity(2), cpuset(7)).
-fn allowed_cpus(proc: &ProcFs, tid: u32) -> Option<CpuSet> {
-    let status = proc.read(tid, "status").ok()?;
+fn allowed_cpus(proc: &ProcFs, tid: Tid) -> Option<CpuSet> {
+    let status = proc.read_of_thread(tid, "status").ok()?;
     let status = String::from_utf8_lossy(&status).into_owned();
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
 }
@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn the_cpus_of_this_thread_are_known() {
-        let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let own = Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         assert!(allowed_cpus(&ProcFs::live(), own).unwrap().iter().next().is_some());
     }
 
     #[test]
     fn the_warning_names_some_of_the_processes() {
         assert_eq!(living_warning(&[]), None);
-        assert!(living_warning(&[7]).unwrap().ends_with("runs on: sample it with -p 7"));
-        let many: Vec<u32> = (1..=20).collect();
+        assert!(living_warning(&[Pid(7)]).unwrap().ends_with("runs on: sample it with -p 7"));
+        let many: Vec<_> = (1..=20).map(Pid).collect();
         let warning = living_warning(&many).unwrap();
         assert!(warning.contains("20 processes") && warning.ends_with("-p 1,2,3,4,5,6,7,8"), "{warning}");
     }

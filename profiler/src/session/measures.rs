@@ -70,7 +70,7 @@ mod tests {
         pipeline::{Pipeline, PipelineParts},
         test_symbolizer::symbolizer,
     };
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
+    use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable, Tid};
     use profiler_profile::RuntimeEventKind;
     use profiler_sampler::{Batch, Comm, EventSettings, KernelCounts, Origin, PlannedEvent, RawSample};
 
@@ -79,7 +79,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut processes = ProcessTable::new(proc, ProcessFilter::All);
-        let key = processes.prefetch(std::process::id());
+        let key = processes.prefetch(Pid::own());
         let event = CollectedEvent {
             time: MonotonicTime(90),
             duration_ns: 30,
@@ -90,7 +90,7 @@ mod tests {
             fields: Vec::new(),
             stack: [7, 8].into(),
         };
-        let (pid, comm, events, omitted) = (7, "app".to_owned(), vec![event], Vec::new());
+        let (pid, comm, events, omitted) = (Pid(7), "app".to_owned(), vec![event], Vec::new());
         let reported = ProcessEvents { process: key, pid, comm, events, omitted };
         let mut measured = MeasuredEvents::new(&EventPlan::default(), MonotonicTime(100));
         measured.add(&mut symbolizer, processes.get(key), &reported);
@@ -112,7 +112,7 @@ mod tests {
 
     /// Processes a sample of the first counted event.
     fn count(pipeline: &mut Pipeline, value: u64) {
-        let pid = std::process::id();
+        let pid = Pid::own();
         let sample = RawSample {
             time: MonotonicTime(1),
             cpu: 0,

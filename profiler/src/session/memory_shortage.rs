@@ -45,7 +45,7 @@ mod tests {
         pipeline::{Pipeline, PipelineParts},
         test_symbolizer::symbolizer,
     };
-    use profiler_processes::{ProcFs, ProcessFilter, Tid};
+    use profiler_processes::{Pid, ProcFs, ProcessFilter, Tid};
     use profiler_profile::{Header, Loss};
     use profiler_sampler::{Batch, Comm, EventPlan, KernelCounts, Origin, RawSample};
 
@@ -61,7 +61,7 @@ mod tests {
 
     /// Processes samples of this process.
     fn process(pipeline: &mut Pipeline, times_ns: &[u64]) {
-        let pid = std::process::id();
+        let pid = Pid::own();
         let samples = times_ns.iter().map(|time_ns| RawSample {
             time: MonotonicTime(*time_ns),
             cpu: 0,

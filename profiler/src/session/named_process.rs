@@ -1,6 +1,6 @@
 //! Finds the process with a name, and describes the candidates where several have it.
 
-use profiler_processes::{NameSearch, NamedProcess, ProcFs, find_processes_by_name};
+use profiler_processes::{NameSearch, NamedProcess, Pid, ProcFs, find_processes_by_name};
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -11,7 +11,7 @@ use crate::{
 const SHOWN_ID_CHARS: usize = 12;
 
 /// The id of the only process with a name. A capture that is recorded does not get the command lines of other processes.
-pub(super) fn find(name: &str) -> Result<u32> {
+pub(super) fn find(name: &str) -> Result<Pid> {
     let search = find_processes_by_name(&ProcFs::live(), name)?;
     match &*search.matching {
         [process] => Ok(process.pid),
@@ -67,14 +67,14 @@ mod tests {
 
     use super::*;
 
-    fn process(pid: u32, container: Option<&str>) -> NamedProcess {
+    fn process(pid: Pid, container: Option<&str>) -> NamedProcess {
         let container = container.map(str::to_owned);
         NamedProcess { pid, uid: 0, container, command_line: "shop --port 80".to_owned() }
     }
 
     #[test]
     fn several_processes_are_listed_with_what_distinguishes_them() {
-        let matching = vec![process(7, None), process(8, Some("4f1c3ab99a0e6b7a1d5d"))];
+        let matching = vec![process(Pid(7), None), process(Pid(8), Some("4f1c3ab99a0e6b7a1d5d"))];
         let message = ambiguous("shop", &NameSearch { count: 5, matching, ..NameSearch::default() });
         assert_eq!(
             message,
@@ -98,7 +98,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
         let start = || Command::new(&program).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let mut first = start();
-        assert_eq!(find("profiler-test-by-name").unwrap(), first.id());
+        assert_eq!(find("profiler-test-by-name").unwrap(), Pid(first.id()));
         let mut second = start();
         let error = find("profiler-test-by-name").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -8,7 +8,7 @@ use std::{
 use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_diagnostics::{EventSources, ProcessEvents};
-use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable, Tid};
+use profiler_processes::{MappedFiles, Pid, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable, Tid};
 use profiler_profile::{Header, Profile};
 use profiler_sampler::{ArrivedSamples, Batch, Comm, EventPlan, KernelCounts, RawSample, RawStackId};
 use profiler_symbolize::Symbolizer;
@@ -109,7 +109,7 @@ pub(super) struct PipelineParts {
     /// Samples that wait too long while memory is short are shed.
     pub(super) memory_shortage: MemoryShortage,
     /// The process of a command, whose samples are ignored until its first exec.
-    pub(super) command_pid: Option<u32>,
+    pub(super) command_pid: Option<Pid>,
     /// Saves everything that is processed into a capture.
     pub(super) recorder: SessionRecorder,
 }
@@ -175,7 +175,7 @@ impl Pipeline {
     }
 
     /// Reads the mappings of these processes before they are sampled.
-    pub(super) fn prefetch(&mut self, pids: &[u32]) {
+    pub(super) fn prefetch(&mut self, pids: &[Pid]) {
         for pid in pids {
             self.processes.prefetch(*pid);
         }
@@ -201,7 +201,7 @@ impl Pipeline {
     pub(super) fn install_unwind_tables(
         &mut self,
         mut unwinding: UnwindTableThread,
-        pids: &[u32],
+        pids: &[Pid],
         follows_forks: bool,
     ) {
         if follows_forks {
@@ -503,13 +503,13 @@ impl Pipeline {
             stacks: if waker_process.is_some() { stacks } else { SampleStacks { user: None, ..stacks } },
             name: WakerName {
                 comm: waker.comm,
-                other_pid: Some(waker.pid).filter(|pid| *pid != 0 && *pid != sample.pid),
+                other_pid: Some(waker.pid).filter(|pid| *pid != Pid(0) && *pid != sample.pid),
             },
         });
         self.assembler.add(&mut self.symbolizer, process, &sample, stacks, waker);
     }
 
-    fn process_of(&mut self, pid: u32, tid: Tid, comm: Comm, time: MonotonicTime) -> ProcessOfSample {
+    fn process_of(&mut self, pid: Pid, tid: Tid, comm: Comm, time: MonotonicTime) -> ProcessOfSample {
         self.processes.process_of_sample(pid, tid, time, &comm.text())
     }
 }

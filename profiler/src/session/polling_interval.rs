@@ -49,6 +49,7 @@ impl PollingInterval {
 
 #[cfg(test)]
 mod tests {
+    use profiler_processes::Pid;
     use profiler_sampler::RawStack;
 
     use super::*;
@@ -59,7 +60,7 @@ mod tests {
     }
 
     fn filter(children: bool) -> ProcessFilter {
-        ProcessFilter::Only { pids: [7].into(), children }
+        ProcessFilter::Only { pids: [Pid(7)].into(), children }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Removes samples that a started command takes before its exec: until then the process runs the profiler's own code.
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::{SidebandEvent, SidebandEventKind};
+use profiler_processes::{Pid, SidebandEvent, SidebandEventKind};
 use profiler_sampler::{Batch, RawSample};
 
 use super::sample_events::Counts;
@@ -9,7 +9,7 @@ use super::sample_events::Counts;
 /// Removes the samples of a process before its first exec.
 #[derive(Debug)]
 pub(super) struct PreExecFilter {
-    pid: u32,
+    pid: Pid,
     /// The time of the first exec; zero if that event may be lost.
     exec: Option<MonotonicTime>,
     removed: Counts,
@@ -17,7 +17,7 @@ pub(super) struct PreExecFilter {
 
 impl PreExecFilter {
     /// A filter for the process that will execute the command.
-    pub(super) fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: Pid) -> Self {
         Self { pid, exec: None, removed: Counts::default() }
     }
 
@@ -57,6 +57,7 @@ mod tests {
     use profiler_sampler::{Comm, Origin};
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
+        let pid = Pid(pid);
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
         RawSample {
             time: MonotonicTime(time_ns),
@@ -74,6 +75,7 @@ mod tests {
     }
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
+        let pid = Pid(pid);
         SidebandEvent {
             time: MonotonicTime(time_ns),
             pid,
@@ -85,12 +87,12 @@ mod tests {
     fn remaining(filter: &mut PreExecFilter, mut batch: Batch) -> Vec<(u32, u64)> {
         filter.find_exec(&batch);
         filter.remove_samples(&mut batch);
-        batch.samples.iter().map(|sample| (sample.pid, sample.time.0)).collect()
+        batch.samples.iter().map(|sample| (sample.pid.0, sample.time.0)).collect()
     }
 
     #[test]
     fn samples_before_the_first_exec_are_removed() {
-        let mut filter = PreExecFilter::new(7);
+        let mut filter = PreExecFilter::new(Pid(7));
         let early = Batch { samples: vec![sample(7, 5), sample(8, 5)], ..Batch::default() };
         assert_eq!(remaining(&mut filter, early), [(8, 5)]);
         let events = vec![exec(8, 8), exec(7, 10)];
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn all_samples_are_kept_if_the_exec_event_may_be_lost() {
-        let mut filter = PreExecFilter::new(7);
+        let mut filter = PreExecFilter::new(Pid(7));
         let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
         assert_eq!(remaining(&mut filter, batch), [(7, 5)]);
         assert_eq!(filter.removed(), &Counts::default());

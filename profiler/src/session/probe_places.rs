@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs::File, path::Path, sync::Arc};
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::{Elf, StaticProbe};
-use profiler_processes::{Backing, Mapping, ProcFs, maps, root_directory::RootDirectory};
+use profiler_processes::{Backing, Mapping, Pid, ProcFs, maps, root_directory::RootDirectory};
 use profiler_sampler::{
     CountedEvent, EventSource, PlannedEvent, Probe, ProbePlace, ProbedFile, StaticProbeName,
 };
@@ -19,7 +19,7 @@ const MAX_PLACES: usize = 1_024;
 const MAX_SHOWN_NAMES: usize = 20;
 
 /// The events with their places, in the files of a process, or else in the root directory of the profiler.
-pub(super) fn plan(events: &[CountedEvent], proc: &ProcFs, pid: Option<u32>) -> Result<Vec<PlannedEvent>> {
+pub(super) fn plan(events: &[CountedEvent], proc: &ProcFs, pid: Option<Pid>) -> Result<Vec<PlannedEvent>> {
     let plan = |event: &CountedEvent| {
         let read = |path| ElfFile::read(path, open(path, proc, pid)?);
         let probed = match event.source() {
@@ -40,7 +40,7 @@ struct ElfFile<'a> {
 }
 
 /// Opens a file by its path, or a library by its name.
-fn open(path: &Path, proc: &ProcFs, pid: Option<u32>) -> Result<File> {
+fn open(path: &Path, proc: &ProcFs, pid: Option<Pid>) -> Result<File> {
     let shown = path.display();
     if path.is_absolute() {
         return root(proc, pid)?.open_file(path).map_err(|error| {
@@ -73,7 +73,7 @@ fn is_library(mapping: &Mapping, name: &Path) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
 }
 
-fn root(proc: &ProcFs, pid: Option<u32>) -> Result<RootDirectory> {
+fn root(proc: &ProcFs, pid: Option<Pid>) -> Result<RootDirectory> {
     let opened = pid.map_or_else(|| RootDirectory::open(Path::new("/")), |pid| proc.root(pid));
     opened.map_err(|error| {
         Error::from_target_io(
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn place_of(name: &str) -> Result<Vec<PlannedEvent>> {
-        plan(&[name.parse().unwrap()], &ProcFs::live(), Some(std::process::id()))
+        plan(&[name.parse().unwrap()], &ProcFs::live(), Some(Pid::own()))
     }
 
     fn first_place(planned: &[PlannedEvent]) -> &ProbePlace {

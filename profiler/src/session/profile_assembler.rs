@@ -353,7 +353,7 @@ impl ProfileAssembler {
 }
 
 fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
-    let id = builder.process(process.pid, &process.comm);
+    let id = builder.process(process.pid.0, &process.comm);
     let Some(identity) = &process.identity else { return id };
     if let Some(container) = &identity.container {
         builder.set_container(id, container);

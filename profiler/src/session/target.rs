@@ -11,13 +11,13 @@ use std::{
 #[cfg(feature = "pods")]
 use profiler_processes::kubernetes::{Pod, PodSelector, find_pod};
 use profiler_processes::{
-    ProcFs, ProcessFilter, Status, Tid,
+    Pid, ProcFs, ProcessFilter, Status, Tid,
     cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
 };
 use profiler_sampler::Filter;
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{PidfdFlags, pidfd_open},
 };
 
 use super::named_process;
@@ -37,7 +37,7 @@ pub(super) struct FoundTarget {
     /// Whether children of the processes become targets.
     pub(super) children: bool,
     /// Processes whose mappings are read before the first sample.
-    pub(super) initial_pids: Vec<u32>,
+    pub(super) initial_pids: Vec<Pid>,
     /// The target in words.
     pub(super) description: String,
     pub(super) command: Option<GatedCommand>,
@@ -65,12 +65,12 @@ pub enum MeasuredTarget<'a> {
 /// A process whose exit is detected.
 #[derive(Debug)]
 struct WatchedProcess {
-    pid: u32,
+    pid: Pid,
     pidfd: OwnedFd,
 }
 
 impl WatchedProcess {
-    fn open(pid: u32) -> Result<Self> {
+    fn open(pid: Pid) -> Result<Self> {
         Ok(Self { pid, pidfd: open_pidfd(pid)? })
     }
 
@@ -86,7 +86,7 @@ impl TargetWatch {
     ///
     /// # Errors
     /// When all processes have ended.
-    pub(super) fn remove_ended(&self, filter: &mut ProcessFilter, initial_pids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn remove_ended(&self, filter: &mut ProcessFilter, initial_pids: &mut Vec<Pid>) -> Result<()> {
         let ProcessFilter::Only { pids, .. } = filter else { return Ok(()) };
         for ended in self.processes.iter().filter(|process| process.has_ended()) {
             log::info!("process {} has ended before sampling began", ended.pid);
@@ -105,12 +105,12 @@ impl TargetWatch {
         let is_empty = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
         !is_empty
             && self.processes.iter().all(WatchedProcess::has_ended)
-            && self.threads.iter().all(|tid| !proc.exists(tid.0))
+            && self.threads.iter().all(|tid| !proc.exists(*tid))
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
     /// The processes that are watched.
-    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> + '_ {
         self.processes.iter().map(|process| process.pid)
     }
 
@@ -123,14 +123,14 @@ impl TargetWatch {
     pub(super) fn measured(&self) -> Option<MeasuredTarget<'_>> {
         match (&self.cgroup, &*self.processes, &*self.threads) {
             (Some(directory), ..) => Some(MeasuredTarget::Cgroup(directory)),
-            (None, [process], []) => Some(MeasuredTarget::Process(process.pid)),
+            (None, [process], []) => Some(MeasuredTarget::Process(process.pid.0)),
             (None, [], []) => Some(MeasuredTarget::Machine),
             _ => None,
         }
     }
 
     /// The processes of a cgroup, or of the host, where the target has no ids. 1,024 at most.
-    pub(super) fn unnamed_processes(&self, proc: &ProcFs) -> Vec<u32> {
+    pub(super) fn unnamed_processes(&self, proc: &ProcFs) -> Vec<Pid> {
         const MAX_PROCESSES: usize = 1 << 10;
         match &self.cgroup {
             Some(directory) => cgroup::processes_in(directory, MAX_PROCESSES),
@@ -161,11 +161,11 @@ pub(super) fn find(settings: &TargetSettings, proc: &ProcFs) -> Result<FoundTarg
     proc_mount::check()?;
     let children = settings.follows_children();
     match &settings.target {
-        Target::Pid(pid) => processes(proc, &[*pid], children),
-        Target::Pids(pids) => processes(proc, pids, children),
+        Target::Pid(pid) => processes(proc, &[Pid(*pid)], children),
+        Target::Pids(pids) => processes(proc, &pids.iter().copied().map(Pid).collect::<Vec<_>>(), children),
         Target::ProcessName(name) => processes(proc, &[named_process::find(name)?], children),
-        Target::Tid(tid) => threads(proc, &[*tid]),
-        Target::Tids(tids) => threads(proc, tids),
+        Target::Tid(tid) => threads(proc, vec![Tid(*tid)]),
+        Target::Tids(tids) => threads(proc, tids.iter().copied().map(Tid).collect()),
         Target::Everything => Ok(all_processes(Filter::Everything, "everything".to_owned())),
         Target::Cgroup(path) => {
             Ok(cgroup_members(cgroup::resolve(path)?, format!("cgroup {}", path.display())))
@@ -227,7 +227,7 @@ fn container_members(proc: &ProcFs, scope: ContainerScope, description: String) 
     }
 }
 
-fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget> {
+fn processes(proc: &ProcFs, pids: &[Pid], children: bool) -> Result<FoundTarget> {
     let mut watch = TargetWatch::default();
     for pid in pids {
         check_process(proc, *pid)?;
@@ -239,21 +239,20 @@ fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget>
         watch,
         children,
         initial_pids: pids.to_vec(),
-        description: describe("pid", pids, proc),
+        description: describe("pid", pids.iter().copied().map(Tid::leader_of), proc),
         command: None,
     })
 }
 
-fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
-    let pids = tids.iter().map(|tid| thread_group_of(proc, *tid)).collect::<Result<HashSet<u32>>>()?;
-    let watched: Vec<_> = tids.iter().copied().map(Tid).collect();
+fn threads(proc: &ProcFs, tids: Vec<Tid>) -> Result<FoundTarget> {
+    let pids = tids.iter().map(|tid| thread_group_of(proc, *tid)).collect::<Result<HashSet<Pid>>>()?;
     Ok(FoundTarget {
-        filter: Filter::Threads(tids.to_vec()),
+        filter: Filter::Threads(tids.clone()),
         initial_pids: pids.iter().copied().collect(),
-        process_filter: ProcessFilter::Threads { pids, tids: watched.iter().copied().collect() },
-        watch: TargetWatch { threads: watched, ..TargetWatch::default() },
+        process_filter: ProcessFilter::Threads { pids, tids: tids.iter().copied().collect() },
+        description: describe("thread", tids.iter().copied(), proc),
+        watch: TargetWatch { threads: tids, ..TargetWatch::default() },
         children: false,
-        description: describe("thread", tids, proc),
         command: None,
     })
 }
@@ -281,8 +280,8 @@ fn command(words: &[OsString], children: bool, settings: &TargetSettings) -> Res
 }
 
 /// Checks that `pid` is a process that can be sampled.
-fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
-    let status = read_status(proc, pid, "process")?;
+fn check_process(proc: &ProcFs, pid: Pid) -> Result<()> {
+    let status = read_status(proc, Tid::leader_of(pid), "process")?;
     if status.living_threads() == 0 {
         let message = format!("process {pid} has ended, only its parent has not collected it yet");
         return Err(Error::new(ErrorKind::NoSuchTarget, message));
@@ -300,40 +299,43 @@ fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
     Ok(())
 }
 
-fn thread_group_of(proc: &ProcFs, tid: u32) -> Result<u32> {
+fn thread_group_of(proc: &ProcFs, tid: Tid) -> Result<Pid> {
     Ok(read_status(proc, tid, "thread")?.pid)
 }
 
-fn read_status(proc: &ProcFs, id: u32, task_kind: &str) -> Result<Status> {
-    let text = proc.read(id, "status").map_err(|error| match error.kind() {
+fn read_status(proc: &ProcFs, tid: Tid, task_kind: &str) -> Result<Status> {
+    let text = proc.read_of_thread(tid, "status").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let message = format!("{task_kind} {id} does not exist in the profiler's pid namespace");
+            let message = format!("{task_kind} {tid} does not exist in the profiler's pid namespace");
             Error::new(ErrorKind::NoSuchTarget, message)
         }
-        _ => Error::from_io(Operation::ReadProcess, format!("failed to read `/proc/{id}/status`"), error),
+        _ => Error::from_io(Operation::ReadProcess, format!("failed to read `/proc/{tid}/status`"), error),
     })?;
     Status::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidData, format!("failed to understand `/proc/{id}/status`"))
+        Error::new(ErrorKind::InvalidData, format!("failed to understand `/proc/{tid}/status`"))
     })
 }
 
-fn open_pidfd(pid: u32) -> Result<OwnedFd> {
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| no_longer_exists(pid))?;
+fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
+    let id = i32::try_from(pid.0)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .ok_or_else(|| no_longer_exists(pid))?;
     pidfd_open(id, PidfdFlags::empty()).map_err(|error| match error {
         rustix::io::Errno::SRCH => no_longer_exists(pid),
         error => Error::with_source(ErrorKind::Io, format!("failed to watch process {pid}"), error),
     })
 }
 
-fn no_longer_exists(pid: u32) -> Error {
+fn no_longer_exists(pid: Pid) -> Error {
     Error::new(ErrorKind::NoSuchTarget, format!("process {pid} does not exist any more"))
 }
 
 /// `pid 12 (dotnet), 13 (node)`.
-fn describe(task_kind: &str, ids: &[u32], proc: &ProcFs) -> String {
-    let named = ids.iter().map(|id| {
-        let comm = proc.read(*id, "comm").unwrap_or_default();
-        format!("{id} ({})", String::from_utf8_lossy(&comm).trim_end())
+fn describe(task_kind: &str, tids: impl Iterator<Item = Tid>, proc: &ProcFs) -> String {
+    let named = tids.map(|tid| {
+        let comm = proc.read_of_thread(tid, "comm").unwrap_or_default();
+        format!("{tid} ({})", String::from_utf8_lossy(&comm).trim_end())
     });
     format!("{task_kind} {}", named.collect::<Vec<_>>().join(", "))
 }
@@ -371,9 +373,9 @@ mod tests {
         let tid = u32::try_from(receive.recv().unwrap()).unwrap();
         let error = error(&Target::Pid(tid));
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(&format!("thread of process {}", std::process::id())), "{error}");
+        assert!(error.to_string().contains(&format!("thread of process {}", Pid::own())), "{error}");
         let found = find_alone(&Target::Tid(tid)).unwrap();
-        assert_eq!(found.initial_pids, [std::process::id()]);
+        assert_eq!(found.initial_pids, [Pid::own()]);
         assert!(!found.watch.have_all_ended());
         drop(end);
         thread.join().unwrap();
@@ -383,7 +385,7 @@ mod tests {
     fn the_processes_of_a_target_without_ids_are_listed() {
         let proc = ProcFs::live();
         let everything = find_alone(&Target::Everything).unwrap().watch.unnamed_processes(&proc);
-        assert!(everything.contains(&std::process::id()), "{everything:?}");
+        assert!(everything.contains(&Pid::own()), "{everything:?}");
         let named = find_alone(&Target::Pid(std::process::id())).unwrap();
         assert!(named.watch.unnamed_processes(&proc).is_empty());
     }
@@ -391,7 +393,7 @@ mod tests {
     #[test]
     fn a_zombie_is_no_target() {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
-        let pid = child.id();
+        let pid = Pid(child.id());
         let processes = vec![WatchedProcess::open(pid).unwrap()];
         let watch = TargetWatch { processes, ..TargetWatch::default() };
         while !watch.have_all_ended() {
@@ -399,7 +401,7 @@ mod tests {
         }
         let ended = watch.pidfd().expect("to be waited for, if it ended since the check");
         assert!(poll(&mut [PollFd::from_borrowed_fd(ended, PollFlags::IN)], None).unwrap() > 0);
-        let error = error(&Target::Pid(pid));
+        let error = error(&Target::Pid(pid.0));
         assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
         assert!(error.to_string().contains("has ended"), "{error}");
         child.wait().unwrap();
@@ -409,9 +411,9 @@ mod tests {
     fn a_process_that_has_ended_before_sideband_events_are_enabled_is_no_target() {
         let mut child =
             std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let (ended, own) = (child.id(), std::process::id());
-        let mut both = find_alone(&Target::Pids(vec![ended, own])).unwrap();
-        let mut alone = find_alone(&Target::Pid(ended)).unwrap();
+        let (ended, own) = (Pid(child.id()), Pid::own());
+        let mut both = find_alone(&Target::Pids(vec![ended.0, own.0])).unwrap();
+        let mut alone = find_alone(&Target::Pid(ended.0)).unwrap();
         alone.watch.remove_ended(&mut alone.process_filter, &mut alone.initial_pids).unwrap();
         assert_eq!(alone.initial_pids, [ended], "it has not ended yet");
         drop(child.stdin.take());
@@ -432,6 +434,6 @@ mod tests {
     #[test]
     fn the_target_is_described_by_id_and_name() {
         let found = find_alone(&Target::Pid(std::process::id())).unwrap();
-        assert!(found.description.starts_with(&format!("pid {} (", std::process::id())));
+        assert!(found.description.starts_with(&format!("pid {} (", Pid::own())));
     }
 }

@@ -1,7 +1,7 @@
 //! Adds the findings to a profile, with what threads wait for beyond their processes where a finding needs it.
 
 use profiler_findings::{Partners, threads_with_unknown_partners};
-use profiler_processes::{PartnerRole, ProcFs, Tid, WaitPartner};
+use profiler_processes::{PartnerRole, Pid, ProcFs, Tid, WaitPartner};
 use profiler_profile::{Partner, Profile};
 
 /// Sets the findings of a profile whose processes run on this machine, as [`Session::take_profile`](crate::Session::take_profile) does:
@@ -17,7 +17,7 @@ pub(super) fn analyze(profile: &mut Profile, proc: &ProcFs) {
     if threads.is_empty() {
         return;
     }
-    let threads: Vec<_> = threads.into_iter().map(|(pid, tid)| (pid, Tid(tid))).collect();
+    let threads: Vec<_> = threads.into_iter().map(|(pid, tid)| (Pid(pid), Tid(tid))).collect();
     match proc.wait_partners(&threads) {
         Ok(found) if !found.is_empty() => {
             profiler_findings::analyze_with_partners(profile, &partners(found));
@@ -29,7 +29,8 @@ pub(super) fn analyze(profile: &mut Profile, proc: &ProcFs) {
 
 fn partners(found: Vec<WaitPartner>) -> Partners {
     let mut partners = Partners::default();
-    for WaitPartner { tid: Tid(tid), role, name, pid: process, serves } in found {
+    for WaitPartner { tid: Tid(tid), role, name, pid, serves } in found {
+        let process = pid.map(|pid| pid.0);
         if serves {
             partners.add_server(tid);
         }

@@ -8,6 +8,8 @@ use std::{
     thread::JoinHandle,
 };
 
+use profiler_processes::Pid;
+
 use super::user::close_descriptors_on_exec;
 use crate::command_user::CommandUser;
 
@@ -16,7 +18,7 @@ use crate::command_user::CommandUser;
 /// If dropped without [`release`](Self::release), the child exits without executing the command.
 #[derive(Debug)]
 pub(crate) struct GatedCommand {
-    pid: u32,
+    pid: Pid,
     gate: io::PipeWriter,
     spawner: JoinHandle<io::Result<Child>>,
 }
@@ -56,7 +58,7 @@ impl GatedCommand {
             std::thread::Builder::new().name("command".to_owned()).spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         match pid_reader.read_exact(&mut pid) {
-            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), gate, spawner }),
+            Ok(()) => Ok(Self { pid: Pid(u32::from_ne_bytes(pid)), gate, spawner }),
             // The child failed before the hook: the result of the spawner has the error.
             Err(error) => {
                 Err(spawner.join().map_or(error, |result| result.err().unwrap_or_else(unexpected_end)))
@@ -65,7 +67,7 @@ impl GatedCommand {
     }
 
     /// The child's process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_processes::Pid;
 use profiler_tests::{measure_alone, run_beside_others, wait_until};
 use profiler_triggers::{Condition, Evaluator, Measure, ProcessMeasures, Values};
 
@@ -14,7 +15,7 @@ const MIB: u64 = 1 << 20;
 
 /// Reads the measures of a condition over an interval.
 fn values(container: &Container, condition: &Condition, interval: Duration) -> Values {
-    let mut process = ProcessMeasures::open(container.pid()).unwrap();
+    let mut process = ProcessMeasures::open(Pid(container.pid())).unwrap();
     let (measures, mut values) = (condition.measures(), Values::default());
     let began = Instant::now();
     process.read(&measures, 0, &mut values);

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use profiler::MeasuredTarget;
+use profiler_processes::Pid;
 use profiler_profile::Profile;
 use profiler_triggers::{
     CgroupMeasures, LogLines, MachineMeasures, Measure, MeasureSource, ProcessMeasures, Values,
@@ -170,7 +171,7 @@ impl KernelMeasures {
     fn open(target: MeasuredTarget<'_>) -> Result<Option<Self>> {
         let (opened, what) = match target {
             MeasuredTarget::Process(pid) => {
-                (ProcessMeasures::open(pid).map(Self::Process), format!("process {pid}"))
+                (ProcessMeasures::open(Pid(pid)).map(Self::Process), format!("process {pid}"))
             }
             MeasuredTarget::Cgroup(directory) => {
                 let what = format!("the cgroup `{}`", directory.display());

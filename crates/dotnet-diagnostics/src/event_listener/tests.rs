@@ -14,6 +14,7 @@ use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     testing::{TestEvent, TestStream, stack_block, text},
 };
+use profiler_processes::Pid;
 use profiler_profile::RuntimeEventKind;
 
 use super::*;
@@ -159,7 +160,7 @@ fn a_stream_that_is_kept_has_the_bytes_of_the_only_session() {
     assert_eq!(listener.take_events(MonotonicTime::MAX, true).events.len(), 1);
     let mut kept = Vec::new();
     stream.write(&mut kept).unwrap();
-    assert_eq!((kept, stream.end(), stream.pid()), (sent, StreamEnd::Complete, Some(std::process::id())));
+    assert_eq!((kept, stream.end(), stream.pid()), (sent, StreamEnd::Complete, Some(Pid::own())));
     runtime.join().unwrap();
 }
 

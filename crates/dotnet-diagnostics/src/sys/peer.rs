@@ -5,11 +5,13 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+use profiler_processes::Pid;
+
 /// Credentials of the peer process at the time of its `connect` or `listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Process id in the caller's PID namespace; 0 when the process is not visible there.
-    pub pid: u32,
+    pub pid: Pid,
     /// User id.
     pub uid: u32,
 }
@@ -26,7 +28,7 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Peer { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
+    Ok(Peer { pid: Pid(u32::try_from(peer.pid).unwrap_or(0)), uid: peer.uid })
 }
 
 /// Refuses file descriptors from the peer. They would be closed unread, and closing one can take as long as its owner
@@ -65,7 +67,7 @@ mod tests {
     #[test]
     fn both_ends_of_a_socket_pair_have_the_credentials_of_this_process() {
         let (one, other) = UnixStream::pair().unwrap();
-        let this = Peer { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() };
+        let this = Peer { pid: Pid::own(), uid: rustix::process::geteuid().as_raw() };
         assert_eq!(peer_credentials(one.as_fd()).unwrap(), this);
         assert_eq!(peer_credentials(other.as_fd()).unwrap(), this);
         assert!(peer_credentials(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());

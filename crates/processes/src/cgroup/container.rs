@@ -9,7 +9,7 @@ use super::{
     hierarchy::{Hierarchy, parse_memberships},
     mounted_hierarchies, open,
 };
-use crate::{FindError, ProcFs};
+use crate::{FindError, Pid, ProcFs};
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum ContainerScope {
     /// All current and future processes in a cgroup.
     Cgroup(Cgroup),
     /// Processes by id. Their cgroup is not visible, as in a sidecar that shares only the PID namespace.
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
 }
 
 /// The kernel's limit of processes (`PID_MAX_LIMIT` of `include/linux/threads.h`).
@@ -59,7 +59,7 @@ pub(crate) struct FoundContainer {
     /// The preferred cgroup so far.
     pub(crate) cgroup: Option<Cgroup>,
     /// Its processes by id, in the order in which `/proc` lists them.
-    pub(crate) pids: Vec<u32>,
+    pub(crate) pids: Vec<Pid>,
 }
 
 /// Containers by id.
@@ -91,7 +91,7 @@ fn search_processes(
 }
 
 /// The ids of all visible processes with the texts of `/proc/PID/cgroup`. A process can end while `/proc` is read.
-fn cgroup_texts(proc: &ProcFs) -> Result<impl Iterator<Item = (u32, Vec<u8>)>, FindError> {
+fn cgroup_texts(proc: &ProcFs) -> Result<impl Iterator<Item = (Pid, Vec<u8>)>, FindError> {
     let pids = proc.processes(MAX_PROCESSES).map_err(|error| FindError::Io {
         action: "failed to list the processes in `/proc`".to_owned(),
         source: error,
@@ -103,7 +103,7 @@ fn add_process(
     found: &mut FoundContainers,
     hierarchies: &[Hierarchy],
     id_prefix: &str,
-    pid: u32,
+    pid: Pid,
     text: &[u8],
 ) {
     for membership in parse_memberships(text) {
@@ -197,7 +197,7 @@ mod tests {
         let v1 = machine.cgroup(&format!("cpu,cpuacct/docker/{ID}"), "7\n");
         let text = format!("4:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/\n");
         let mut found = FoundContainers::new();
-        add_process(&mut found, &machine.hierarchies, "4f1c", 7, text.as_bytes());
+        add_process(&mut found, &machine.hierarchies, "4f1c", Pid(7), text.as_bytes());
         let container = choose(found, "4f1c").unwrap();
         let version = Version::V1 { controller: "cpu".to_owned() };
         assert_eq!(container.scope, ContainerScope::Cgroup(Cgroup { directory: v1, version }));
@@ -214,7 +214,7 @@ mod tests {
             format!("7:blkio:/docker/{ID}\n0::/docker/{ID}\n"),
         ] {
             let mut found = FoundContainers::new();
-            add_process(&mut found, &machine.hierarchies, "4f1c", 7, text.as_bytes());
+            add_process(&mut found, &machine.hierarchies, "4f1c", Pid(7), text.as_bytes());
             let ContainerScope::Cgroup(cgroup) = choose(found, "4f1c").unwrap().scope else {
                 panic!("no cgroup")
             };
@@ -227,10 +227,19 @@ mod tests {
         let machine = TestHierarchies::hybrid();
         let mut found = FoundContainers::new();
         for (pid, text) in [(1, "0::/\n"), (7, "0::/../ID\n"), (9, "0::/../ID/worker\n")] {
-            add_process(&mut found, &machine.hierarchies, "4f1c", pid, text.replace("ID", ID).as_bytes());
+            add_process(
+                &mut found,
+                &machine.hierarchies,
+                "4f1c",
+                Pid(pid),
+                text.replace("ID", ID).as_bytes(),
+            );
         }
         let container = choose(found, "4f1c").unwrap();
-        assert_eq!(container, Container { id: ID.to_owned(), scope: ContainerScope::Processes(vec![7, 9]) });
+        assert_eq!(
+            container,
+            Container { id: ID.to_owned(), scope: ContainerScope::Processes(vec![Pid(7), Pid(9)]) }
+        );
     }
 
     #[test]
@@ -250,7 +259,7 @@ mod tests {
     fn an_ambiguous_prefix_lists_the_candidates_unless_it_is_a_whole_id() {
         let candidates = || {
             ["web-1", "web-10", "web-11"]
-                .map(|id| (id.to_owned(), FoundContainer { cgroup: None, pids: vec![1] }))
+                .map(|id| (id.to_owned(), FoundContainer { cgroup: None, pids: vec![Pid(1)] }))
         };
         let error = choose(candidates().into(), "web-").unwrap_err();
         assert!(matches!(error, FindError::Invalid(_)), "{error}");

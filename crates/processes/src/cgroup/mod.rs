@@ -20,7 +20,7 @@ pub use self::container::{Container, ContainerScope, find_container};
 pub(crate) use self::container::{FoundContainer, FoundContainers, running_containers};
 use self::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
 pub use self::mounts::CgroupMounts;
-use crate::FindError;
+use crate::{FindError, Pid};
 
 /// A cgroup: a directory of a mounted cgroup hierarchy. As a target it selects its tasks and those of its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,15 +99,15 @@ pub fn service_of(text: &[u8]) -> Option<String> {
 
 /// The processes in a cgroup and its descendants, by their ids in the profiler's PID namespace, `limit` at most. Those of a
 /// threaded cgroup are listed by its closest ancestor that is not threaded (cgroups(7)).
-pub fn processes_in(directory: &Path, limit: usize) -> Vec<u32> {
+pub fn processes_in(directory: &Path, limit: usize) -> Vec<Pid> {
     let lists =
         directories_below(directory).filter_map(|directory| fs::read(directory.join(PROCESS_LIST)).ok());
-    let parse = |list: Vec<u8>| -> Vec<u32> {
-        String::from_utf8_lossy(&list).lines().filter_map(|id| id.parse().ok()).collect()
+    let parse = |list: Vec<u8>| -> Vec<Pid> {
+        String::from_utf8_lossy(&list).lines().filter_map(|id| id.parse().ok().map(Pid)).collect()
     };
-    let ids = lists.flat_map(parse);
+    let pids = lists.flat_map(parse);
     // A process of another PID namespace has the id 0.
-    ids.filter(|id| *id != 0).take(limit).collect()
+    pids.filter(|pid| *pid != Pid(0)).take(limit).collect()
 }
 
 /// Parses the same text as `/proc/PID/mountinfo` and as `/proc/PID/cgroup`. Checks that the path of a cgroup leads to no
@@ -294,8 +294,8 @@ mod tests {
         machine.cgroup("unified/a/b/c", "30\n0\n");
         machine.cgroup("unified/a/b", "not a number\n20\n");
         let directory = machine.cgroup("unified/a", "10\n11\n");
-        assert_eq!(processes_in(&directory, 10), [10, 11, 20, 30]);
-        assert_eq!(processes_in(&directory, 3), [10, 11, 20]);
+        assert_eq!(processes_in(&directory, 10), [10, 11, 20, 30].map(Pid));
+        assert_eq!(processes_in(&directory, 3), [10, 11, 20].map(Pid));
         assert!(processes_in(&directory.join("missing"), 10).is_empty());
     }
 

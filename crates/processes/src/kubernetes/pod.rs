@@ -7,7 +7,7 @@ use std::{
 
 use super::{ContainerNames, runtime_files::RuntimeFiles};
 use crate::{
-    FindError, ProcFs,
+    FindError, Pid, ProcFs,
     cgroup::{Cgroup, ContainerScope, FoundContainer, FoundContainers, running_containers},
 };
 
@@ -185,7 +185,7 @@ fn scope_of_members(members: &[&Member]) -> ContainerScope {
     if let [Member { found: FoundContainer { cgroup: Some(cgroup), .. }, .. }] = members {
         return ContainerScope::Cgroup(cgroup.clone());
     }
-    let pids: BTreeSet<u32> = members.iter().flat_map(|member| &member.found.pids).copied().collect();
+    let pids: BTreeSet<Pid> = members.iter().flat_map(|member| &member.found.pids).copied().collect();
     ContainerScope::Processes(pids.into_iter().collect())
 }
 

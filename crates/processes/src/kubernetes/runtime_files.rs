@@ -9,7 +9,7 @@ use super::{
     ContainerNames,
     configuration::{parse_docker, parse_runtime_specification},
 };
-use crate::{ProcFs, root_directory::RootDirectory};
+use crate::{Pid, ProcFs, root_directory::RootDirectory};
 
 /// Bytes read of the configuration of a container. That of a container with many mounts has some 100 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -39,7 +39,7 @@ impl RuntimeFiles {
     /// Those of the calling process's root, and of process 1: in a pod with `hostPID`, its root is that of the node.
     pub(crate) fn of_node(proc: &ProcFs) -> Self {
         let own = RootDirectory::open(Path::new("/")).ok();
-        let of_init = proc.root(1).ok();
+        let of_init = proc.root(Pid(1)).ok();
         let is_other =
             |root: &RootDirectory| own.as_ref().is_none_or(|own| own.id().is_none() || own.id() != root.id());
         let of_init = of_init.filter(is_other);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use profiler_addresses::MonotonicTime;
 
 use super::ProcessTable;
-use crate::{AddressSpace, ProcessKey};
+use crate::{AddressSpace, Pid, ProcessKey};
 
 /// Bounds of the back-off between two readings of `/proc/PID/maps` of a watched process. It doubles when the mappings are
 /// unchanged.
@@ -28,16 +28,16 @@ pub enum MappingChange {
     /// A process was forked from a watched one, with the same mappings. It is watched, too.
     Forked {
         /// The id of the child.
-        pid: u32,
+        pid: Pid,
         /// The child in the table.
         process: ProcessKey,
         /// The id of its parent.
-        parent: u32,
+        parent: Pid,
     },
     /// A process has ended or executed another program, and is not watched any more.
     Ended {
         /// Its id.
-        pid: u32,
+        pid: Pid,
     },
     /// Sideband events were lost: forks and ends may be missing.
     EventsLost,
@@ -47,7 +47,7 @@ pub enum MappingChange {
 #[derive(Clone, Debug)]
 pub struct MappingSnapshot {
     /// The process id.
-    pub pid: u32,
+    pub pid: Pid,
     /// The process in the table.
     pub process: ProcessKey,
     /// The mappings.
@@ -88,15 +88,15 @@ pub struct Installation {
 pub(super) struct WatchQueue {
     changes: Vec<QueuedChange>,
     /// Requests that are later than the events that are known: an exec may be among those to come.
-    requests: Vec<(MonotonicTime, u32)>,
+    requests: Vec<(MonotonicTime, Pid)>,
     /// Processes that have to be compared with `/proc`.
-    uncompared: Vec<u32>,
+    uncompared: Vec<Pid>,
     follows_forks: bool,
 }
 
 #[derive(Debug)]
 enum QueuedChange {
-    Current(u32),
+    Current(Pid),
     Other(MappingChange),
 }
 
@@ -108,7 +108,7 @@ impl ProcessTable {
 
     /// Watches the process that has a PID now, and reports its mappings once all events up to now are applied. Those of a
     /// process that is already watched are compared with `/proc`, with a back-off.
-    pub fn request_mappings(&mut self, pid: u32) {
+    pub fn request_mappings(&mut self, pid: Pid) {
         if !self.targets.contains(pid) {
             return;
         }
@@ -171,7 +171,7 @@ impl ProcessTable {
         }
     }
 
-    fn answer_request(&mut self, pid: u32) {
+    fn answer_request(&mut self, pid: Pid) {
         let now = self.reader.now();
         let Some(process) = self.latest_mut(pid) else { return };
         let has_mappings = process.has_mappings();
@@ -200,7 +200,7 @@ impl ProcessTable {
     }
 
     /// Notes that the mappings of a process have changed, if it is watched.
-    pub(super) fn report_mappings(&mut self, pid: u32) {
+    pub(super) fn report_mappings(&mut self, pid: Pid) {
         let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
         // More mappings will follow.
         watch.read_interval = MIN_READ_INTERVAL;
@@ -210,7 +210,7 @@ impl ProcessTable {
     }
 
     /// Notes that a watched process was compared with `/proc`.
-    pub(super) fn report_reading(&mut self, pid: u32, is_unchanged: bool) {
+    pub(super) fn report_reading(&mut self, pid: Pid, is_unchanged: bool) {
         let now = self.reader.now();
         let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
         let interval = (watch.read_interval * 2).clamp(MIN_READ_INTERVAL, MAX_READ_INTERVAL);
@@ -225,7 +225,7 @@ impl ProcessTable {
     }
 
     /// Watches the child of a watched process, if children are watched.
-    pub(super) fn watch_child(&mut self, pid: u32, parent: ProcessKey) {
+    pub(super) fn watch_child(&mut self, pid: Pid, parent: ProcessKey) {
         let parent = self.processes.get(&parent).filter(|parent| parent.watch.is_some());
         let Some(parent) = parent.map(|parent| parent.pid).filter(|_| self.watches.follows_forks) else {
             return;

@@ -32,11 +32,13 @@ fn table(directory: &Path, filter: ProcessFilter) -> ProcessTable {
 }
 
 fn event(time_ns: u64, pid: u32, kind: SidebandEventKind) -> SidebandEvent {
+    let pid = Pid(pid);
     SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid::leader_of(pid), kind }
 }
 
 /// The process of a sample of its leader.
 fn sampled(table: &mut ProcessTable, pid: u32, time_ns: u64, comm: &str) -> ProcessKey {
+    let pid = Pid(pid);
     match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), comm) {
         ProcessOfSample::Known(key) => key,
         other => panic!("{other:?}"),
@@ -54,11 +56,11 @@ fn inode(table: &ProcessTable, key: ProcessKey, time_ns: u64) -> Result<u64, Loo
 fn events_of_targets_and_followed_children_are_relevant() {
     let directory = tempfile::tempdir().unwrap();
     for children in [false, true] {
-        let filter = ProcessFilter::Only { pids: HashSet::from([7]), children };
+        let filter = ProcessFilter::Only { pids: HashSet::from([Pid(7)]), children };
         let mut table = table(directory.path(), filter);
         assert!(table.is_relevant(&event(1, 7, SidebandEventKind::Exit)));
-        assert!(!table.is_relevant(&event(1, 9, SidebandEventKind::Fork { parent: 8 })));
-        let fork = event(1, 8, SidebandEventKind::Fork { parent: 7 });
+        assert!(!table.is_relevant(&event(1, 9, SidebandEventKind::Fork { parent: Pid(8) })));
+        let fork = event(1, 8, SidebandEventKind::Fork { parent: Pid(7) });
         assert_eq!(table.is_relevant(&fork), children);
         table.apply(fork);
         assert_eq!(table.is_relevant(&event(2, 8, SidebandEventKind::Exit)), children);
@@ -92,10 +94,10 @@ fn a_process_that_has_ended_has_the_name_of_its_sample() {
 fn a_process_is_read_again_after_too_many_files_were_open() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
-    let key = table.add_earliest(7, "app");
+    let key = table.add_earliest(Pid(7), "app");
     let (identity, space) = (Err(LookupError::TooManyOpenFiles), Err(LookupError::TooManyOpenFiles));
     table.apply_reading(Reading {
-        pid: 7,
+        pid: Pid(7),
         began: MonotonicTime(0),
         ended: MonotonicTime(0),
         identity,
@@ -105,7 +107,7 @@ fn a_process_is_read_again_after_too_many_files_were_open() {
     assert_eq!(sampled(&mut table, 7, 100, "app"), key);
     assert_eq!(inode(&table, key, 100), Err(LookupError::TooManyOpenFiles));
     write_process(directory.path(), 7, "app", 5);
-    table.request_mappings(7);
+    table.request_mappings(Pid(7));
     assert_eq!(inode(&table, key, 100), Ok(5));
 }
 
@@ -115,7 +117,7 @@ fn the_path_of_a_program_that_cannot_be_read_is_not_that_of_another_one() {
     write_process(directory.path(), 7, "app", 5);
     let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
     let mut identity = |executable: Option<&str>| {
-        let identity = reader.read(7).identity.unwrap();
+        let identity = reader.read(Pid(7)).identity.unwrap();
         crate::Identity { executable: executable.map(Into::into), ..identity }
     };
     let known = identity(Some("/bin/app"));
@@ -149,7 +151,7 @@ fn a_reused_pid_has_another_key() {
     let mut table = table(directory.path(), ProcessFilter::All);
     let old = sampled(&mut table, 7, 10, "old");
     table.apply(event(20, 7, SidebandEventKind::Exit));
-    table.apply(event(30, 7, SidebandEventKind::Fork { parent: 3 }));
+    table.apply(event(30, 7, SidebandEventKind::Fork { parent: Pid(3) }));
     let new = sampled(&mut table, 7, 40, "new");
     assert_ne!(old, new);
     assert_eq!(sampled(&mut table, 7, 15, "old"), old);
@@ -161,7 +163,7 @@ fn a_forked_child_that_has_ended_has_the_mappings_of_its_parent() {
     write_process(directory.path(), 7, "app", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
     sampled(&mut table, 7, 10, "app");
-    table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
+    table.apply(event(20, 8, SidebandEventKind::Fork { parent: Pid(7) }));
     table.apply(event(21, 7, SidebandEventKind::Map(mapping(6))));
     table.apply(event(25, 8, SidebandEventKind::Exit));
     let child = sampled(&mut table, 8, 22, "app");
@@ -174,7 +176,7 @@ fn the_mappings_of_an_unread_parent_are_read_for_its_ended_child() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
-    table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
+    table.apply(event(20, 8, SidebandEventKind::Fork { parent: Pid(7) }));
     table.apply(event(25, 8, SidebandEventKind::Exit));
     let child = sampled(&mut table, 8, 22, "app");
     assert_eq!(inode(&table, child, 22), Ok(5));
@@ -184,13 +186,13 @@ fn the_mappings_of_an_unread_parent_are_read_for_its_ended_child() {
 fn only_the_target_and_its_followed_children_are_in_the_table() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
-    let pids = HashSet::from([7]);
+    let pids = HashSet::from([Pid(7)]);
     for (children, count) in [(true, 2), (false, 1)] {
         let filter = ProcessFilter::Only { pids: pids.clone(), children };
         let mut table = table(directory.path(), filter);
-        table.prefetch(7);
-        table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
-        table.apply(event(20, 9, SidebandEventKind::Fork { parent: 3 }));
+        table.prefetch(Pid(7));
+        table.apply(event(20, 8, SidebandEventKind::Fork { parent: Pid(7) }));
+        table.apply(event(20, 9, SidebandEventKind::Fork { parent: Pid(3) }));
         table.apply(event(21, 9, SidebandEventKind::Execute("other".to_owned())));
         assert_eq!(table.processes.len(), count);
     }
@@ -201,7 +203,7 @@ fn processes_are_retired_after_they_end_unless_they_are_needed() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     for pid in 100..200 {
-        table.apply(event(10, pid, SidebandEventKind::Fork { parent: 1 }));
+        table.apply(event(10, pid, SidebandEventKind::Fork { parent: Pid(1) }));
         table.apply(event(20, pid, SidebandEventKind::Exit));
     }
     let needed = sampled(&mut table, 150, 15, "x");
@@ -221,7 +223,7 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
     fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     let key = sampled(&mut table, 7, 10, "app");
-    let thread = |kind| SidebandEvent { time: MonotonicTime(20), pid: 7, tid: Tid(8), kind };
+    let thread = |kind| SidebandEvent { time: MonotonicTime(20), pid: Pid(7), tid: Tid(8), kind };
     table.apply(thread(SidebandEventKind::Rename("worker".to_owned())));
     table.apply(thread(SidebandEventKind::Exit));
     let process = table.get(key).unwrap();
@@ -233,9 +235,9 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
 fn a_process_lives_until_its_last_thread_exits() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
-    table.apply(event(10, 7, SidebandEventKind::Fork { parent: 1 }));
+    table.apply(event(10, 7, SidebandEventKind::Fork { parent: Pid(1) }));
     let thread =
-        |time_ns, tid, kind| SidebandEvent { time: MonotonicTime(time_ns), pid: 7, tid: Tid(tid), kind };
+        |time_ns, tid, kind| SidebandEvent { time: MonotonicTime(time_ns), pid: Pid(7), tid: Tid(tid), kind };
     table.apply(thread(11, 8, SidebandEventKind::StartThread));
     table.apply(thread(12, 7, SidebandEventKind::Exit));
     let key = sampled(&mut table, 7, 15, "x");
@@ -253,7 +255,7 @@ fn the_threads_of_a_process_that_was_running_before_are_counted() {
     let key = sampled(&mut table, 7, 10, "app");
     let exit = |time_ns, tid| SidebandEvent {
         time: MonotonicTime(time_ns),
-        pid: 7,
+        pid: Pid(7),
         tid: Tid(tid),
         kind: SidebandEventKind::Exit,
     };
@@ -268,36 +270,43 @@ fn a_process_that_was_reused_is_not_the_target() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     write_process(directory.path(), 8, "app", 5);
-    let only = ProcessFilter::Only { pids: HashSet::from([7, 8]), children: false };
-    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([Tid(7), Tid(9)]) };
+    let only = ProcessFilter::Only { pids: HashSet::from([Pid(7), Pid(8)]), children: false };
+    let threads =
+        ProcessFilter::Threads { pids: HashSet::from([Pid(7)]), tids: HashSet::from([Tid(7), Tid(9)]) };
     for filter in [only, threads] {
         let mut table = table(directory.path(), filter);
         sampled(&mut table, 7, 10, "app");
         table.apply(event(20, 7, SidebandEventKind::Exit));
-        table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
+        table.apply(event(30, 7, SidebandEventKind::Fork { parent: Pid(1) }));
         assert_eq!(
-            table.process_of_sample(7, Tid(7), MonotonicTime(40), "other"),
+            table.process_of_sample(Pid(7), Tid(7), MonotonicTime(40), "other"),
             ProcessOfSample::NotATarget
         );
         assert!(matches!(
-            table.process_of_sample(7, Tid(7), MonotonicTime(15), "app"),
+            table.process_of_sample(Pid(7), Tid(7), MonotonicTime(15), "app"),
             ProcessOfSample::Known(_)
         ));
     }
-    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([Tid(9)]) };
+    let threads = ProcessFilter::Threads { pids: HashSet::from([Pid(7)]), tids: HashSet::from([Tid(9)]) };
     let mut table = table(directory.path(), threads);
     assert!(matches!(
-        table.process_of_sample(7, Tid(9), MonotonicTime(10), "app"),
+        table.process_of_sample(Pid(7), Tid(9), MonotonicTime(10), "app"),
         ProcessOfSample::Known(_)
     ));
-    assert_eq!(table.process_of_sample(7, Tid(8), MonotonicTime(10), "app"), ProcessOfSample::NotATarget);
+    assert_eq!(
+        table.process_of_sample(Pid(7), Tid(8), MonotonicTime(10), "app"),
+        ProcessOfSample::NotATarget
+    );
     table.apply(SidebandEvent {
         time: MonotonicTime(20),
-        pid: 3,
+        pid: Pid(3),
         tid: Tid(9),
         kind: SidebandEventKind::StartThread,
     });
-    assert_eq!(table.process_of_sample(7, Tid(9), MonotonicTime(20), "app"), ProcessOfSample::NotATarget);
+    assert_eq!(
+        table.process_of_sample(Pid(7), Tid(9), MonotonicTime(20), "app"),
+        ProcessOfSample::NotATarget
+    );
 }
 
 #[test]
@@ -305,16 +314,16 @@ fn a_process_with_the_reused_id_of_a_target_neither_renames_it_nor_has_followed_
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     for children in [false, true] {
-        let only = ProcessFilter::Only { pids: HashSet::from([7, 8]), children };
+        let only = ProcessFilter::Only { pids: HashSet::from([Pid(7), Pid(8)]), children };
         let mut table = table(directory.path(), only);
         let target = sampled(&mut table, 7, 10, "app");
         table.apply(event(20, 7, SidebandEventKind::Exit));
-        table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
+        table.apply(event(30, 7, SidebandEventKind::Fork { parent: Pid(1) }));
         table.apply(event(40, 7, SidebandEventKind::Rename("other".into())));
-        table.apply(event(50, 9, SidebandEventKind::Fork { parent: 7 }));
+        table.apply(event(50, 9, SidebandEventKind::Fork { parent: Pid(7) }));
         assert_eq!(&*table.get(target).unwrap().comm, "app");
         assert_eq!(
-            table.process_of_sample(9, Tid(9), MonotonicTime(60), "other"),
+            table.process_of_sample(Pid(9), Tid(9), MonotonicTime(60), "other"),
             ProcessOfSample::NotATarget
         );
     }
@@ -348,7 +357,7 @@ fn the_number_of_processes_is_limited() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     for pid in 0..3 * MAX_PROCESSES as u32 {
-        table.apply(event(u64::from(pid), pid, SidebandEventKind::Fork { parent: 1 }));
+        table.apply(event(u64::from(pid), pid, SidebandEventKind::Fork { parent: Pid(1) }));
     }
     assert!(table.processes.len() <= MAX_PROCESSES);
     assert_eq!(table.by_pid.len(), table.processes.len());

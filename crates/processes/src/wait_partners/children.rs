@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{MAX_SHORT_BYTES, PartnerRole, Search, WaitPartner};
-use crate::Tid;
+use crate::{Pid, Tid};
 
 /// The threads whose children are read, and the children of a process.
 const MAX_THREADS: usize = 1024;
@@ -38,12 +38,12 @@ impl Children {
 
 impl Search<'_> {
     /// The child for which a thread waits: the one that the call names, or all of them if they have one name.
-    pub(super) fn child(&self, pid: u32, tid: Tid, awaited: Children) -> Option<WaitPartner> {
+    pub(super) fn child(&self, pid: Pid, tid: Tid, awaited: Children) -> Option<WaitPartner> {
         let children = self.children(pid)?;
         let role = PartnerRole::Child;
         if let Children::One(id) = awaited {
             let depth = self.ids_in_namespaces(pid)?.len();
-            let is_awaited = |child: &u32| {
+            let is_awaited = |child: &Pid| {
                 let ids = self.ids_in_namespaces(*child).unwrap_or_default();
                 depth.checked_sub(1).and_then(|index| ids.get(index)) == Some(&id)
             };
@@ -57,14 +57,14 @@ impl Search<'_> {
     }
 
     /// The children of all threads of a process; `None` if not all can be read.
-    pub(super) fn children(&self, pid: u32) -> Option<Vec<u32>> {
+    pub(super) fn children(&self, pid: Pid) -> Option<Vec<Pid>> {
         let threads: Vec<_> =
             self.entries.numbers_in(format!("{pid}/task").as_ref()).ok()?.take(MAX_THREADS + 1).collect();
         let mut children = Vec::new();
         for tid in &threads {
             // A thread that has ended has no children.
             let text = self.text(&format!("{pid}/task/{tid}/children"), MAX_SHORT_BYTES).unwrap_or_default();
-            children.extend(text.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+            children.extend(text.split_ascii_whitespace().filter_map(|id| id.parse().ok().map(Pid)));
             if self.is_late() || children.len() > MAX_CHILDREN {
                 return None;
             }
@@ -73,7 +73,7 @@ impl Search<'_> {
     }
 
     /// The ids of a process in the PID namespaces from that of `/proc` inward (`NSpid`, proc_pid_status(5)).
-    fn ids_in_namespaces(&self, pid: u32) -> Option<Vec<u32>> {
+    fn ids_in_namespaces(&self, pid: Pid) -> Option<Vec<u32>> {
         let status = self.text(&format!("{pid}/status"), MAX_SHORT_BYTES).ok()?;
         let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
         ids.split_ascii_whitespace().map(|id| id.parse().ok()).collect()

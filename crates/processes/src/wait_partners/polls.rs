@@ -10,7 +10,7 @@ use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 
 use super::{LISTENS, MAX_SHORT_BYTES, MAX_SOCKETS_BYTES, parse_socket, socket_inode};
-use crate::{ProcFs, Process, procfs::Entries};
+use crate::{Pid, ProcFs, Process, procfs::Entries};
 
 /// The descriptors of a call that are examined. Loops over more use epoll(7).
 const MAX_DESCRIPTORS: u64 = 64;
@@ -57,7 +57,7 @@ impl ProcFs {
         }
         let (entries, pid) = (self.entries().clone(), process.pid);
         // The kernel waits for a lock of the process (exec_update_lock).
-        let inodes = profiler_blocking::run(Object::process(pid), move || polled_sockets(&entries, pid))?;
+        let inodes = profiler_blocking::run(Object::process(pid.0), move || polled_sockets(&entries, pid))?;
         let Some(inodes) = inodes else { return Ok(None) };
         if known.0.len() > MAX_SOCKETS {
             known.0.clear();
@@ -65,7 +65,7 @@ impl ProcFs {
         if inodes.iter().any(|inode| !known.0.contains_key(inode)) {
             let entries = self.entries().clone();
             let listening =
-                profiler_blocking::run(Object::process(pid), move || Ok(listeners(&entries, pid)))?;
+                profiler_blocking::run(Object::process(pid.0), move || Ok(listeners(&entries, pid)))?;
             known.0.extend(inodes.iter().map(|inode| (*inode, listening.contains(inode))));
         }
         self.check_is_running(process)?;
@@ -74,7 +74,7 @@ impl ProcFs {
 }
 
 /// The inodes of the sockets for which the main thread of a process waits in poll(2) or select(2); `None` if it is in another call.
-fn polled_sockets(entries: &Entries, pid: u32) -> io::Result<Option<Vec<u64>>> {
+fn polled_sockets(entries: &Entries, pid: Pid) -> io::Result<Option<Vec<u64>>> {
     let call = entries.read(&PathBuf::from(format!("{pid}/task/{pid}/syscall")), MAX_SHORT_BYTES)?;
     let Some(polled) = parse_poll(&String::from_utf8_lossy(&call)) else { return Ok(None) };
     let link = |descriptor| entries.link(&PathBuf::from(format!("{pid}/fd/{descriptor}"))).ok();
@@ -84,7 +84,7 @@ fn polled_sockets(entries: &Entries, pid: u32) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(links.filter_map(|link| socket_inode(&link.to_string_lossy())).collect()))
 }
 
-fn descriptors(entries: &Entries, pid: u32, polled: Polled) -> io::Result<Vec<u32>> {
+fn descriptors(entries: &Entries, pid: Pid, polled: Polled) -> io::Result<Vec<u32>> {
     let read = |address, bytes| entries.read_memory(pid, RuntimeAddress(address), bytes);
     match polled {
         Polled::List { count: 0, .. } | Polled::Set { count: 0, .. } | Polled::Set { address: 0, .. } => {
@@ -130,7 +130,7 @@ fn parse_poll(text: &str) -> Option<Polled> {
 }
 
 /// The inodes of the sockets that listen in the network namespace of a process.
-fn listeners(entries: &Entries, pid: u32) -> Vec<u64> {
+fn listeners(entries: &Entries, pid: Pid) -> Vec<u64> {
     // A kernel can lack IPv6.
     let read = |name: &str| {
         entries.read(&PathBuf::from(format!("{pid}/net/{name}")), MAX_SOCKETS_BYTES).unwrap_or_default()
@@ -251,7 +251,7 @@ mod tests {
         fn awaits_connections(&self) -> bool {
             let proc = Arc::new(ProcFs::live());
             let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-            let key = table.prefetch(self.0.id());
+            let key = table.prefetch(Pid(self.0.id()));
             let (mut known, began) = (KnownListeners::default(), Instant::now());
             loop {
                 let process = table.get(key).unwrap();

@@ -77,7 +77,7 @@ fn a_mount_has_a_device_unless_its_file_system_is_that_of_the_kernel() {
 
 /// The partner of a thread of this process, once it has one.
 fn await_partner(tid: Tid) -> WaitPartner {
-    let (own, proc, began) = (std::process::id(), ProcFs::live(), Instant::now());
+    let (own, proc, began) = (Pid::own(), ProcFs::live(), Instant::now());
     loop {
         let partners = proc.wait_partners(&[(own, tid)]).unwrap_or_default();
         if let [partner] = &partners[..]
@@ -112,7 +112,7 @@ fn a_thread_that_reads_a_connection_waits_for_its_process() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    let own = Some(std::process::id());
+    let own = Some(Pid::own());
     let read = |mut stream: &TcpStream| assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
     let partner = partner_in(|| read(&client), || (&accepted).write_all(b" ").unwrap());
     assert_eq!((partner.role, partner.pid), (PartnerRole::Service, own));
@@ -135,7 +135,7 @@ fn a_process_without_a_client_for_each_wait_serves_no_others() {
     let serves = |output: Stdio, error: Stdio| {
         let input = inherited(waits.try_clone().unwrap().into());
         let mut reader = Command::new("cat").stdin(input).stdout(output).stderr(error).spawn().unwrap();
-        let (proc, began, id) = (ProcFs::live(), Instant::now(), reader.id());
+        let (proc, began, id) = (ProcFs::live(), Instant::now(), Pid(reader.id()));
         let serves = loop {
             let partners = proc.wait_partners(&[(id, Tid::leader_of(id))]).unwrap_or_default();
             if let [partner] = &partners[..] {
@@ -161,7 +161,7 @@ fn a_process_without_a_socket_that_listens_serves_no_others() {
     let (accepted, _) = listener.accept().unwrap();
     let input = Stdio::from(std::os::fd::OwnedFd::from(client));
     let mut reader = Command::new("cat").stdin(input).stdout(Stdio::null()).spawn().unwrap();
-    let (proc, began, id) = (ProcFs::live(), Instant::now(), reader.id());
+    let (proc, began, id) = (ProcFs::live(), Instant::now(), Pid(reader.id()));
     let partner = loop {
         let partners = proc.wait_partners(&[(id, Tid::leader_of(id))]).unwrap_or_default();
         if let [partner] = &partners[..] {
@@ -180,7 +180,7 @@ fn a_thread_that_reads_a_unix_socket_waits_for_the_process_at_the_other_end() {
     let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
     let client = UnixStream::connect(folder.path().join("socket")).unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    let own = Some(std::process::id());
+    let own = Some(Pid::own());
     let read = |mut stream: &UnixStream| assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
     let partner = partner_in(|| read(&client), || (&accepted).write_all(b" ").unwrap());
     assert_eq!((partner.role, partner.pid), (PartnerRole::Service, own));
@@ -195,12 +195,12 @@ fn sleeper() -> Child {
 }
 
 /// The partner of a thread that waits for one of the pipes of a process until it is killed, and the id of the process.
-fn partner_at_pipes(wait: impl FnOnce(ChildStdin, ChildStdout) + Send) -> (WaitPartner, u32) {
+fn partner_at_pipes(wait: impl FnOnce(ChildStdin, ChildStdout) + Send) -> (WaitPartner, Pid) {
     let mut child = sleeper();
     let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let partner = partner_in(move || wait(input, output), || child.kill().unwrap());
     child.wait().unwrap();
-    (partner, child.id())
+    (partner, Pid(child.id()))
 }
 
 #[test]
@@ -226,11 +226,10 @@ fn a_thread_that_reads_what_a_program_of_a_shell_writes_waits_for_the_program() 
         shell.args(["-c", "sleep 600; true"]).process_group(0).stdout(Stdio::piped()).spawn().unwrap();
     let (proc, began) = (ProcFs::live(), Instant::now());
     let children = format!("{0}/task/{0}/children", shell.id());
-    let program: u32 = loop {
+    let program = loop {
         let text = proc.entries().read(Path::new(&children), MAX_SHORT_BYTES).unwrap_or_default();
-        let child = String::from_utf8_lossy(&text).trim().parse();
-        let comm =
-            child.as_ref().map(|pid: &u32| proc.entries().read(&PathBuf::from(format!("{pid}/comm")), 16));
+        let child = String::from_utf8_lossy(&text).trim().parse().map(Pid);
+        let comm = child.as_ref().map(|pid| proc.entries().read(&PathBuf::from(format!("{pid}/comm")), 16));
         if matches!(comm, Ok(Ok(comm)) if comm == b"sleep\n") {
             break child.unwrap();
         }
@@ -250,11 +249,11 @@ fn a_thread_that_reads_what_a_program_of_a_shell_writes_waits_for_the_program() 
 
 #[test]
 fn a_child_that_has_ended_since_its_pipe_was_found_is_known() {
-    let (own, child, shell) = (7, 100, 99);
+    let (own, child, shell) = (Pid(7), Pid(100), Pid(99));
     let pipe = Pipe { pid: own, tid: Tid(8), inode: 4711, other: PipeEnd::Writes };
     let owner =
-        |name: &str, ancestors: &[u32]| PipeOwner { name: name.to_owned(), ancestors: ancestors.to_vec() };
-    let of_pipe = [(child, owner("converter", &[shell, own, 1])), (shell, owner("sh", &[own, 1]))];
+        |name: &str, ancestors: &[Pid]| PipeOwner { name: name.to_owned(), ancestors: ancestors.to_vec() };
+    let of_pipe = [(child, owner("converter", &[shell, own, Pid(1)])), (shell, owner("sh", &[own, Pid(1)]))];
     let pipes = BTreeMap::from([((4711, PipeEnd::Writes), BTreeMap::from(of_pipe))]);
     let owners = |is_complete| Owners { pipes: pipes.clone(), is_complete, ..Owners::default() };
     let partner = Search::process_of_pipe(&pipe, &owners(true)).unwrap();
@@ -270,12 +269,13 @@ fn a_child_that_has_ended_since_its_pipe_was_found_is_known() {
 #[test]
 fn children_are_examined_before_all_other_processes() {
     let mut child = sleeper();
-    let (entries, own) = (ProcFs::live().entries().clone(), std::process::id());
+    let (entries, own) = (ProcFs::live().entries().clone(), Pid::own());
     let search = Search { entries: &entries, deadline: Instant::now() + MAX_TIME };
-    let pids = search.processes(own, &BTreeSet::from([child.id()]));
+    let started = Pid(child.id());
+    let pids = search.processes(own, &BTreeSet::from([started]));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(pids[..2], [child.id(), own]);
+    assert_eq!(pids[..2], [started, own]);
 }
 
 /// A name server that does not answer, as `getaddrinfo` waits for it.
@@ -291,7 +291,7 @@ fn a_thread_that_waits_for_a_datagram_waits_for_the_process_with_the_other_addre
             server.send_to(b"x", own_address).unwrap();
         },
     );
-    assert_eq!((partner.role, partner.pid), (PartnerRole::Service, Some(std::process::id())));
+    assert_eq!((partner.role, partner.pid), (PartnerRole::Service, Some(Pid::own())));
 }
 
 /// A program that starts `sleep` and waits for its end.
@@ -301,7 +301,7 @@ const STARTS_SLEEP: &str = "my $child = fork // die; exec('sleep', '600') unless
 #[test]
 fn a_thread_that_waits_for_a_child_process_has_it_as_partner() {
     let mut parent = Command::new("perl").args(["-e", STARTS_SLEEP]).process_group(0).spawn().unwrap();
-    let (proc, began, threads) = (ProcFs::live(), Instant::now(), [(parent.id(), Tid(parent.id()))]);
+    let (proc, began, threads) = (ProcFs::live(), Instant::now(), [(Pid(parent.id()), Tid(parent.id()))]);
     let partner = loop {
         match &proc.wait_partners(&threads).unwrap_or_default()[..] {
             // Until it executes `sleep`, the child has the name of its parent.
@@ -314,6 +314,6 @@ fn a_thread_that_waits_for_a_child_process_has_it_as_partner() {
     let group = rustix::process::Pid::from_child(&parent);
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
     parent.wait().unwrap();
-    let only = String::from_utf8_lossy(&children).trim().parse().ok();
+    let only = String::from_utf8_lossy(&children).trim().parse().ok().map(Pid);
     assert_eq!((partner.role, partner.pid), (PartnerRole::Child, only));
 }

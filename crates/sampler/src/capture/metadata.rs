@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::ProcessFilter;
+use profiler_processes::{Pid, ProcessFilter};
 use profiler_profile::{EventLedger, Loss};
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,9 @@ pub struct Capture {
     /// The processes and threads of the target when sampling began.
     pub filter: ProcessFilter,
     /// The process of a command, whose samples count from its first exec on.
-    pub command_pid: Option<u32>,
+    pub command_pid: Option<Pid>,
     /// Processes whose mappings were read before sampling began; all sideband events are later.
-    pub expected: Vec<u32>,
+    pub expected: Vec<Pid>,
     /// What was sampled.
     pub events: EventSettings,
     /// Whether user stacks were sampled.

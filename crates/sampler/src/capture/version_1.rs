@@ -1,7 +1,7 @@
 //! The first line of captures of version 1, whose sessions had ticks of CPUs alone.
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::ProcessFilter;
+use profiler_processes::{Pid, ProcessFilter};
 use profiler_profile::Loss;
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ pub(super) struct CaptureOfTicks {
     started_unix_ns: u64,
     counts: TickCounts,
     #[serde(default)]
-    expected: Vec<u32>,
+    expected: Vec<Pid>,
 }
 
 /// The counters at the end.

@@ -117,11 +117,8 @@ fn filter(filter: &Filter) -> TargetFilter {
 
 /// The target, if there is one and it stays the only one.
 fn only_target(plan: &Plan) -> Option<u32> {
-    match &plan.filter {
-        Filter::Processes(ids) | Filter::Threads(ids) if !plan.children => match ids.as_slice() {
-            [id] => Some(*id),
-            _ => None,
-        },
+    match *plan.filter.ids() {
+        [id] if !plan.children => Some(id),
         _ => None,
     }
 }
@@ -346,6 +343,8 @@ fn missing_type(structure: &str, member: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use profiler_processes::{Pid, Tid};
+
     use super::*;
     use crate::{ebpf::map_sizes::CpuCounts, plan::StackSettings};
 
@@ -363,7 +362,7 @@ mod tests {
             let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 }, &context);
             configure(plan, &sizes, &context).unwrap()
         };
-        let config = configure(&plan(Filter::Processes(vec![1]), false));
+        let config = configure(&plan(Filter::Processes(vec![Pid(1)]), false));
         assert_eq!(config.filter, TargetFilter::Processes as u32);
         assert_eq!((config.kernel_stacks, config.user_stacks), (1, 0));
         assert!(config.perf_event_max_stack > 0 && config.perf_event_max_stack as usize <= MAX_FRAMES);
@@ -372,12 +371,14 @@ mod tests {
 
     #[test]
     fn a_single_target_is_a_constant_unless_its_children_are_followed() {
-        let single = Filter::Processes(vec![7]);
+        let single = Filter::Processes(vec![Pid(7)]);
         assert_eq!(only_target(&plan(single.clone(), false)), Some(7));
-        assert_eq!(only_target(&plan(Filter::Threads(vec![8]), false)), Some(8));
-        for several in
-            [plan(single, true), plan(Filter::Threads(vec![7, 8]), false), plan(Filter::Everything, false)]
-        {
+        assert_eq!(only_target(&plan(Filter::Threads(vec![Tid(8)]), false)), Some(8));
+        for several in [
+            plan(single, true),
+            plan(Filter::Threads(vec![Tid(7), Tid(8)]), false),
+            plan(Filter::Everything, false),
+        ] {
             assert_eq!(only_target(&several), None);
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, num::NonZeroU64};
 
 use profiler_addresses::MonotonicTime;
 use profiler_common::off_cpu::{OffCpuRecord, OffCpuThread, Waker};
-use profiler_processes::Tid;
+use profiler_processes::{Pid, Tid};
 
 use super::records::thread_state;
 use crate::{
@@ -116,7 +116,7 @@ impl CountedWaits {
                     cpu: thread.cpu,
                     origin: Origin { event: self.event, state: Some(state), is_duration: true },
                     value: until.nanoseconds_since(from),
-                    pid: thread.pid,
+                    pid: Pid(thread.pid),
                     tid: Tid(thread.tid),
                     comm: Comm(thread.comm),
                     kernel_stack: NonZeroU64::new(thread.kernel_stack),
@@ -135,7 +135,9 @@ fn raw_waker(waker: &Waker) -> Option<Box<RawWaker>> {
     let Waker { kernel_stack, user_stack, pid, tid, comm } = *waker;
     let (kernel_stack, user_stack) = (NonZeroU64::new(kernel_stack), NonZeroU64::new(user_stack));
     let is_captured = kernel_stack.is_some() || user_stack.is_some();
-    is_captured.then(|| Box::new(RawWaker { pid, tid: Tid(tid), comm: Comm(comm), kernel_stack, user_stack }))
+    is_captured.then(|| {
+        Box::new(RawWaker { pid: Pid(pid), tid: Tid(tid), comm: Comm(comm), kernel_stack, user_stack })
+    })
 }
 
 #[cfg(test)]

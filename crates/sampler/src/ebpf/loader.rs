@@ -212,8 +212,8 @@ fn timer_program(events: &mut [Box<dyn LoadedEvent>]) -> Result<Option<BorrowedF
 /// The tasks that can belong to the target.
 fn iterated_tasks(plan: &Plan) -> IteratedTasks {
     match &plan.filter {
-        Filter::Processes(ids) if !plan.children && ids.len() == 1 => IteratedTasks::Process(ids[0]),
-        Filter::Threads(ids) if ids.len() == 1 => IteratedTasks::Thread(ids[0]),
+        Filter::Processes(pids) if !plan.children && pids.len() == 1 => IteratedTasks::Process(pids[0]),
+        Filter::Threads(tids) if tids.len() == 1 => IteratedTasks::Thread(tids[0]),
         _ => IteratedTasks::All,
     }
 }
@@ -231,9 +231,9 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
     let failed =
         |error| Error::from_io(Operation::CreateMap, "failed to write the target into a BPF map", error);
     match &plan.filter {
-        Filter::Processes(ids) | Filter::Threads(ids) => {
+        Filter::Processes(_) | Filter::Threads(_) => {
             let targets = map(maps, names::MAP_TARGETS)?;
-            for id in ids {
+            for id in plan.filter.ids() {
                 bpf::update_element(targets, &id.to_ne_bytes(), &[0]).map_err(failed)?;
             }
         }

@@ -117,13 +117,14 @@ fn targets(plan: &Plan, possible_cpus: u32) -> u32 {
         Filter::Processes(_) | Filter::Threads(_) if plan.children => {
             MIN_ENTRIES.max(PER_CPU.saturating_mul(possible_cpus))
         }
-        Filter::Processes(ids) | Filter::Threads(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX).max(1),
-        Filter::Everything | Filter::CgroupV2(_) | Filter::CgroupV1 { .. } => 1,
+        filter => u32::try_from(filter.ids().len()).unwrap_or(u32::MAX).max(1),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use profiler_processes::{Pid, Tid};
+
     use super::*;
     use crate::ebpf::KernelTypes;
 
@@ -169,9 +170,9 @@ mod tests {
     #[test]
     fn only_targets_whose_children_are_followed_need_more_entries() {
         let entries = |filter, children, possible| of_plan(&plan(filter, 99, children), 2, possible).targets;
-        assert_eq!(entries(Filter::Processes(vec![7]), true, 2), 64 << 10);
-        assert_eq!(entries(Filter::Processes(vec![7]), true, 128), 128 << 10);
-        assert_eq!(entries(Filter::Threads(vec![7, 8, 9]), false, 128), 3);
+        assert_eq!(entries(Filter::Processes(vec![Pid(7)]), true, 2), 64 << 10);
+        assert_eq!(entries(Filter::Processes(vec![Pid(7)]), true, 128), 128 << 10);
+        assert_eq!(entries(Filter::Threads([7, 8, 9].map(Tid).to_vec()), false, 128), 3);
         assert_eq!(entries(Filter::Processes(Vec::new()), false, 128), 1, "an empty map cannot be created");
         assert_eq!(entries(Filter::Everything, true, 128), 1);
     }

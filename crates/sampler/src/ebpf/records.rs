@@ -8,7 +8,7 @@ use profiler_common::{
     unwind::StackEndReason,
     wall::{WaitState, WaitingThread},
 };
-use profiler_processes::Tid;
+use profiler_processes::{Pid, Tid};
 use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
@@ -28,7 +28,7 @@ pub(super) fn decode(
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
         Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
-            .map(|(record, _)| batch.stale_mappings.push(record.pid)),
+            .map(|(record, _)| batch.stale_mappings.push(Pid(record.pid))),
         Some(kind) => sample(kind, batch),
         None => None,
     };
@@ -46,7 +46,7 @@ pub(super) fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> Ra
         value,
         waker: None,
         system_call: None,
-        pid: record.pid,
+        pid: Pid(record.pid),
         tid: Tid(record.tid),
         comm: Comm(record.comm),
         kernel_stack: NonZeroU64::new(record.kernel_stack),
@@ -63,7 +63,7 @@ pub(super) fn waiting_sample(thread: &WaitingThread, event: u16) -> Option<RawSa
         value: thread.ticks(),
         waker: None,
         system_call: None,
-        pid: thread.pid,
+        pid: Pid(thread.pid),
         tid: Tid(thread.tid),
         comm: Comm(thread.comm),
         kernel_stack: NonZeroU64::new(thread.kernel_stack),
@@ -224,7 +224,7 @@ mod tests {
         let record = StaleMappingsRecord { kind: RecordKind::StaleMappings as u32, pid: 7 };
         let mut batch = Batch::default();
         decode_into(record.as_bytes(), &mut batch);
-        assert_eq!(batch.stale_mappings, [7]);
+        assert_eq!(batch.stale_mappings, [Pid(7)]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use profiler_blocking::Object;
 use profiler_common::requested_stack::{
     CopiedStack, PART_WORDS, StackPart, StackRequest, UnwindResult, UnwindStep,
 };
+use profiler_processes::Pid;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::sys::bpf;
@@ -50,7 +51,7 @@ impl RequestedStacks {
         let mut wanted = request.stack_pointer;
         let mut step = UnwindStep::Begin;
         for _ in 0..MAX_PARTS {
-            let is_copied = copy(request.thread.pid, wanted, &mut stack.part);
+            let is_copied = copy(Pid(request.thread.pid), wanted, &mut stack.part);
             if !is_copied && step == UnwindStep::Continue {
                 break;
             }
@@ -84,14 +85,14 @@ impl RequestedStacks {
 }
 
 /// Copies the part of a stack from an address on. `false` where it cannot be read.
-fn copy(pid: u32, address: u64, part: &mut StackPart) -> bool {
+fn copy(pid: Pid, address: u64, part: &mut StackPart) -> bool {
     let read = move || {
         let mut words = [0_u64; PART_WORDS];
         let bytes = File::open(format!("/proc/{pid}/mem"))?.read_at(words.as_mut_bytes(), address)?;
         Ok((words, bytes))
     };
     // The memory can be that of a file in user space.
-    let copied = profiler_blocking::run(Object::process(pid), read);
+    let copied = profiler_blocking::run(Object::process(pid.0), read);
     part.start = address;
     part.bytes = 0;
     part.wanted = 0;

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use profiler_addresses::{FileOffset, MonotonicTime, RuntimeAddress};
-use profiler_processes::{Backing, FileId, Mapping, SidebandEvent, SidebandEventKind, Tid};
+use profiler_processes::{Backing, FileId, Mapping, Pid, SidebandEvent, SidebandEventKind, Tid};
 
 /// Enough for about 1,200 mmap events between two reads of the ring.
 const DATA_PAGES: usize = 32;
@@ -78,17 +78,17 @@ fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
     let mut fields = Fields { bytes: body };
     let (pid, tid, kind) = match record.kind {
         PERF_RECORD_MMAP2 => {
-            let (pid, tid) = (fields.u32()?, Tid(fields.u32()?));
+            let (pid, tid) = (Pid(fields.u32()?), Tid(fields.u32()?));
             (pid, tid, SidebandEventKind::Map(decode_mapping(&mut fields)?))
         }
         PERF_RECORD_COMM => {
-            let (pid, tid) = (fields.u32()?, Tid(fields.u32()?));
+            let (pid, tid) = (Pid(fields.u32()?), Tid(fields.u32()?));
             let comm = fields.text();
             let exec = u32::from(record.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
             (pid, tid, if exec { SidebandEventKind::Execute(comm) } else { SidebandEventKind::Rename(comm) })
         }
         PERF_RECORD_FORK => {
-            let (pid, parent, tid) = (fields.u32()?, fields.u32()?, Tid(fields.u32()?));
+            let (pid, parent, tid) = (Pid(fields.u32()?), Pid(fields.u32()?), Tid(fields.u32()?));
             let kind = if pid == parent {
                 SidebandEventKind::StartThread
             } else {
@@ -97,13 +97,13 @@ fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
             (pid, tid, kind)
         }
         PERF_RECORD_EXIT => {
-            let (pid, _parent, tid) = (fields.u32()?, fields.u32()?, Tid(fields.u32()?));
+            let (pid, _parent, tid) = (Pid(fields.u32()?), Pid(fields.u32()?), Tid(fields.u32()?));
             (pid, tid, SidebandEventKind::Exit)
         }
         _ => return Some(None),
     };
     // 0 and -1 are tasks that the reader's PID namespace does not show, and the kernel itself.
-    let visible = pid != 0 && pid != u32::MAX;
+    let visible = pid != Pid(0) && pid != Pid(u32::MAX);
     Some(visible.then_some(SidebandEvent { time, pid, tid, kind }))
 }
 
@@ -173,7 +173,7 @@ mod tests {
     fn an_executable_mapping_is_decoded() {
         let batch = decoded(PERF_RECORD_MMAP2, 0, &mmap2());
         let event = &batch.events[0];
-        assert_eq!((event.time, event.pid, event.tid), (MonotonicTime(99), 7, Tid(8)));
+        assert_eq!((event.time, event.pid, event.tid), (MonotonicTime(99), Pid(7), Tid(8)));
         let SidebandEventKind::Map(mapping) = &event.kind else { panic!("{event:?}") };
         assert_eq!((mapping.start.0, mapping.end.0, mapping.offset.0), (0x1000, 0x3000, 0x500));
         let id = FileId { major: 8, minor: 1, inode: 77 };
@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(decoded(PERF_RECORD_FORK, 0, &thread).events[0].kind, SidebandEventKind::StartThread);
         let process = body(&[&words(&[9, 7, 9, 7]), &1_u64.to_ne_bytes()], 5);
         let batch = decoded(PERF_RECORD_FORK, 0, &process);
-        assert_eq!(batch.events[0].kind, SidebandEventKind::Fork { parent: 7 });
-        assert_eq!((batch.events[0].pid, batch.events[0].tid), (9, Tid(9)));
+        assert_eq!(batch.events[0].kind, SidebandEventKind::Fork { parent: Pid(7) });
+        assert_eq!((batch.events[0].pid, batch.events[0].tid), (Pid(9), Tid(9)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use profiler_common::unwind::{
     FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
     MappingEntry, PAGE_BITS, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
+use profiler_processes::Pid;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
@@ -125,9 +126,9 @@ impl Contents {
 }
 
 /// The entry of a process in the processes map.
-pub(super) fn process(processes: &OwnedFd, pid: u32) -> Option<ProcessEntry> {
+pub(super) fn process(processes: &OwnedFd, pid: Pid) -> Option<ProcessEntry> {
     let mut entry = ProcessEntry::default();
-    let found = bpf::look_up_element(processes.as_fd(), &pid.to_ne_bytes(), entry.as_mut_bytes());
+    let found = bpf::look_up_element(processes.as_fd(), &pid.0.to_ne_bytes(), entry.as_mut_bytes());
     found.map(|()| entry).ok()
 }
 

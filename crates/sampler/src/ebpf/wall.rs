@@ -10,7 +10,7 @@ use profiler_common::{
     names,
     wall::{WaitingThread, WallPass},
 };
-use profiler_processes::monotonic_time;
+use profiler_processes::{Pid, Tid, monotonic_time};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
@@ -224,11 +224,11 @@ impl WallPasses {
 }
 
 /// Loads the scan of the threads of a process. `None` where the kernel refuses it.
-fn load_scanner(loader: &ProgramLoader<'_>, pid: u32, pass: OwnedFd) -> Result<Option<WallScanner>> {
+fn load_scanner(loader: &ProgramLoader<'_>, pid: Pid, pass: OwnedFd) -> Result<Option<WallScanner>> {
     let scan = loader.load_iterator(names::PROGRAM_WALL_SCAN, false);
     let links = scan.and_then(|scan| {
-        let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(pid));
-        Ok(ScanLinks { scan: attach(pid)?, end: attach(std::process::id())? })
+        let attach = |pid| attach_iterator(&scan, IteratedTasks::Thread(Tid::leader_of(pid)));
+        Ok(ScanLinks { scan: attach(pid)?, end: attach(Pid::own())? })
     });
     let links = links.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
     let result = loader.map(names::MAP_WALL_SCAN)?;

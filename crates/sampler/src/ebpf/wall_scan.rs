@@ -7,6 +7,7 @@ use std::{
 };
 
 use profiler_common::wall::{WallScan, captures_cut_stacks};
+use profiler_processes::Tid;
 use zerocopy::FromBytes;
 
 use super::iterator_pass;
@@ -84,7 +85,8 @@ impl WallScanner {
     fn visit_changed(&self, scan: &WallScan) -> io::Result<bool> {
         let Some(tids) = threads_to_visit(scan) else { return Ok(false) };
         for tid in tids {
-            let Ok(link) = bpf_link::attach_task_iterator(self.pass.as_fd(), IteratedTasks::Thread(*tid))
+            let Ok(link) =
+                bpf_link::attach_task_iterator(self.pass.as_fd(), IteratedTasks::Thread(Tid(*tid)))
             else {
                 return Ok(false);
             };

@@ -6,6 +6,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
+use profiler_processes::{Pid, Tid};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::bpf::{ATTACH_TYPE_ITERATOR, ATTACH_TYPE_UPROBE_MULTI, Command, bpf_fd, raw};
@@ -83,16 +84,16 @@ struct RawTracepointOpen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IteratedTasks {
     All,
-    Process(u32),
-    Thread(u32),
+    Process(Pid),
+    Thread(Tid),
 }
 
 /// Attaches a program of type [`ProgramType::Iterator`](super::bpf::ProgramType) to the tasks that it visits.
 pub(crate) fn attach_task_iterator(program: BorrowedFd<'_>, tasks: IteratedTasks) -> io::Result<OwnedFd> {
     let info = match tasks {
         IteratedTasks::All => None,
-        IteratedTasks::Process(pid) => Some(TaskIteratorInfo { pid, ..TaskIteratorInfo::default() }),
-        IteratedTasks::Thread(tid) => Some(TaskIteratorInfo { tid, ..TaskIteratorInfo::default() }),
+        IteratedTasks::Process(Pid(pid)) => Some(TaskIteratorInfo { pid, ..TaskIteratorInfo::default() }),
+        IteratedTasks::Thread(Tid(tid)) => Some(TaskIteratorInfo { tid, ..TaskIteratorInfo::default() }),
     };
     let attributes = LinkCreate {
         program_fd: raw(program),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_binary_reader::WorkBudget;
-use profiler_processes::{Ancestor, ProcFs, ProcessKey};
+use profiler_processes::{Ancestor, Pid, ProcFs, ProcessKey};
 
 use super::{JitNames, JitProcess};
 
@@ -13,7 +13,7 @@ pub(crate) enum AncestorKey {
     /// Those of a sampled process.
     Sampled(ProcessKey),
     /// Those of another one, by its process id and start time.
-    Other(u32, u64),
+    Other(Pid, u64),
 }
 
 /// The processes whose code a process has from forks.

@@ -109,7 +109,7 @@ impl JitNames {
             _ => (rustix::process::geteuid().as_raw(), 0),
         };
         let owner = JitProcess {
-            namespace_pid: identity.map_or(process.pid, |identity| identity.status.innermost_pid),
+            namespace_pid: identity.map_or(process.pid.0, |identity| identity.status.innermost_pid),
             uid,
             started_unix_ns,
             environ: identity.map_or(&[], |identity| &identity.environment),

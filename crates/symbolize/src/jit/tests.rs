@@ -4,6 +4,7 @@ use std::os::unix::{fs::MetadataExt, net::UnixListener};
 
 use profiler_addresses::MonotonicTime;
 use profiler_dotnet_diagnostics::SIMULATED_SOCKET_NAME;
+use profiler_processes::Pid;
 
 use super::*;
 
@@ -190,11 +191,11 @@ fn memory_is_read_beside_events_where_it_describes_frames() {
         let mut names =
             JitNames::with_runtime(&process, Some(Arc::new(root())), Some(runtime), Arc::default());
         names.language = Some(LanguageRuntime::Dotnet);
-        names.method_memory = Some(MethodMemory::new(1, reads_frames));
+        names.method_memory = Some(MethodMemory::new(Pid(1), reads_frames));
         names.note(RuntimeAddress(0x1000));
         let is_noted = |names: &JitNames| names.method_memory.as_ref().is_some_and(MethodMemory::has_noted);
         assert!(is_noted(&names), "the runtime has reported nothing yet");
-        names.method_memory = Some(MethodMemory::new(1, reads_frames));
+        names.method_memory = Some(MethodMemory::new(Pid(1), reads_frames));
         tenant_limits::start_listeners(&mut [&mut names]);
         assert!(names.runtime.as_ref().is_some_and(RuntimeNames::reports_methods));
         names.note(RuntimeAddress(0x1000));

@@ -123,7 +123,7 @@ impl LockReadings {
         let AwaitedLocks { locks, owners: managed } = awaited;
         let threads = self.threads.get_or_insert_with(|| {
             let identity = process.identity.as_deref();
-            let namespace_pid = identity.map_or(process.pid, |identity| identity.status.innermost_pid);
+            let namespace_pid = identity.map_or(process.pid.0, |identity| identity.status.innermost_pid);
             ThreadReader::new(process.pid, namespace_pid)
         });
         let owners = threads.look_up(locks.iter().map(|lock| lock.owner_id.into()).collect());
@@ -157,7 +157,7 @@ impl LockReadings {
 
 #[cfg(test)]
 mod tests {
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable};
 
     use super::*;
 
@@ -165,7 +165,7 @@ mod tests {
     fn a_lock_without_a_thread_of_its_process_is_left_out() {
         let proc = Arc::new(ProcFs::live());
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let pid = std::process::id();
+        let pid = Pid::own();
         let key = table.prefetch(pid);
         let thread = std::thread::Builder::new().name("lock-owner".to_owned()).spawn(move || {
             let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
@@ -199,7 +199,7 @@ mod tests {
     fn managed_owners_and_their_names_are_bounded() {
         let proc = Arc::new(ProcFs::live());
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
+        let key = table.prefetch(Pid::own());
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let long = "\u{e9}".repeat(10_000);
         let exception = Some(long.clone());

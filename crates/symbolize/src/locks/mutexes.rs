@@ -160,7 +160,7 @@ fn awaited_mutexes(proc: &ProcFs, process: &Process) -> std::io::Result<Vec<Awai
     }
     let memory = proc.open_memory(process)?;
     // The memory can be that of a file in user space.
-    profiler_blocking::run(Object::process(process.pid), move || {
+    profiler_blocking::run(Object::process(process.pid.0), move || {
         Ok(futexes.iter().filter_map(|futex| read_mutex(&memory, futex)).collect())
     })
 }

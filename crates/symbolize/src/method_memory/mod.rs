@@ -29,7 +29,7 @@ use std::{
 
 use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
-use profiler_processes::{ProcFs, Process};
+use profiler_processes::{Pid, ProcFs, Process};
 use profiler_profile::{EventSessionCause, Reason};
 
 pub(crate) use self::found_methods::FoundMethod;
@@ -66,7 +66,7 @@ const MAX_UNVERIFIED: Duration = Duration::from_secs(1);
 /// The methods of one process that were found in its memory.
 #[derive(Debug, Default)]
 pub(crate) struct MethodMemory {
-    pid: u32,
+    pid: Pid,
     reader: RuntimeReader,
     /// The searches for the runtime among the mapped files.
     attempts: Attempts,
@@ -92,7 +92,7 @@ pub(crate) struct MethodMemory {
 
 impl MethodMemory {
     /// No methods yet of the process with this id. `reads_frames`: what describes their frames is read as well.
-    pub(crate) fn new(pid: u32, reads_frames: bool) -> Self {
+    pub(crate) fn new(pid: Pid, reads_frames: bool) -> Self {
         Self { pid, reads_frames, ..Self::default() }
     }
 
@@ -332,7 +332,7 @@ impl MethodMemory {
 /// Makes the lookups of a recording again.
 #[cfg(all(fuzzing, feature = "capture"))]
 pub fn replay_memory(recording: &[u8]) {
-    let _ = MethodMemory::new(1, false).replay(recording, &Arc::default()).memory_bytes();
+    let _ = MethodMemory::new(Pid(1), false).replay(recording, &Arc::default()).memory_bytes();
 }
 
 /// Makes the lookups of a recording again, and finds frames and locks in its memory.

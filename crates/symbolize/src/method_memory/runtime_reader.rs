@@ -22,7 +22,7 @@ use profiler_dotnet_runtime::{
     ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
-use profiler_processes::{ProcFs, Process, monotonic_time, tenants::tenant_of};
+use profiler_processes::{Pid, ProcFs, Process, monotonic_time, tenants::tenant_of};
 use profiler_profile::GcMode;
 use rustix::io::Errno;
 
@@ -154,7 +154,7 @@ impl RuntimeReader {
     }
 
     /// What was read, as a file of a capture, if it is recorded.
-    pub(super) fn recording(&self, pid: u32) -> Option<Vec<u8>> {
+    pub(super) fn recording(&self, pid: Pid) -> Option<Vec<u8>> {
         lock(self.recorder.as_ref()?).recording(pid)
     }
 
@@ -224,7 +224,7 @@ impl RuntimeReader {
             memory.set(None);
             Ok((ReaderState::Opened(opened, memory), found))
         };
-        match profiler_blocking::run(Object::process(process.pid), open_and_read) {
+        match profiler_blocking::run(Object::process(process.pid.0), open_and_read) {
             Ok((state, found)) => {
                 self.state = state;
                 found

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink};
 use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 use profiler_addresses::MonotonicTime;
 use profiler_elf_symbols::test_file::{TestFile, function};
-use profiler_processes::{ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid};
+use profiler_processes::{Pid, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind, Tid};
 
 use super::*;
 
@@ -56,7 +56,7 @@ impl Fixture {
     }
 
     fn module(&mut self, pid: u32, number: usize) -> ModuleKey {
-        let key = self.processes.prefetch(pid);
+        let key = self.processes.prefetch(Pid(pid));
         let process = self.processes.get(key).unwrap();
         let mapping = process.mappings().nth(number).unwrap();
         self.modules.module_of(process, mapping).unwrap()
@@ -65,7 +65,7 @@ impl Fixture {
     /// The name of the function in a mapping of a process.
     fn name(&mut self, pid: u32, number: usize) -> Result<String, Reason> {
         let key = self.module(pid, number);
-        let process = self.processes.prefetch(pid);
+        let process = self.processes.prefetch(Pid(pid));
         let process = self.processes.get(process).unwrap();
         let target = process.identity.as_ref().and_then(|identity| identity.root.clone());
         let files = DebugFiles { target, ..self.modules.shared_files() };
@@ -100,9 +100,9 @@ fn a_capture_has_the_files_of_a_process_that_has_ended() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &with_symbols("own"));
     fixture.start(7, &["lib.so"]);
-    let key = fixture.processes.prefetch(7);
+    let key = fixture.processes.prefetch(Pid(7));
     let kind = SidebandEventKind::Exit;
-    fixture.processes.apply(SidebandEvent { time: MonotonicTime(1), pid: 7, tid: Tid(7), kind });
+    fixture.processes.apply(SidebandEvent { time: MonotonicTime(1), pid: Pid(7), tid: Tid(7), kind });
     let process = fixture.processes.get(key).unwrap();
     assert!(process.has_ended());
     let mapping = process.mappings().next().unwrap();
@@ -174,7 +174,7 @@ fn the_number_of_modules_is_limited() {
     let names: Vec<String> = (0..MAX_MODULES + 10).map(|number| format!("lib{number}.so")).collect();
     names.iter().for_each(|name| fixture.write(name, &with_symbols("own")));
     fixture.start(7, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let process = fixture.processes.prefetch(7);
+    let process = fixture.processes.prefetch(Pid(7));
     let process = fixture.processes.get(process).unwrap();
     for mapping in process.mappings() {
         fixture.modules.module_of(process, mapping).unwrap();
@@ -188,7 +188,7 @@ fn endless_paths_of_one_module_are_evicted_and_those_in_use_stay() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &with_symbols("own"));
     fixture.start(7, &["lib.so"]);
-    let (module, process) = (fixture.module(7, 0), fixture.processes.prefetch(7));
+    let (module, process) = (fixture.module(7, 0), fixture.processes.prefetch(Pid(7)));
     let id = FileId { major: 0, minor: 42, inode: 257 };
     let file = |path: String| MappedPath { tenant: None, id, path: path.into() };
     let (begin, in_use) = (Instant::now(), file("/in/use".to_owned()));

@@ -24,7 +24,7 @@ use profiler_dotnet_symbols::{
     readytorun::Helper,
     stubs::{MAX_STUB_BYTES, jump_target, stub_name},
 };
-use profiler_processes::{Mapping, ProcFs, Process};
+use profiler_processes::{Mapping, Pid, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -284,7 +284,7 @@ impl RuntimeMemory {
 }
 
 /// Logs the code around an address, from which a template of its kind can be made.
-fn log_unknown_stub(pid: u32, address: RuntimeAddress, code: &[u8], position: usize) {
+fn log_unknown_stub(pid: Pid, address: RuntimeAddress, code: &[u8], position: usize) {
     const AROUND: usize = 48;
     let (before, from) = code.split_at(position.min(code.len()));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -45,7 +45,7 @@ fn code_of_both(export: &'static str) -> [CodeKey; 2] {
     let directory = tempfile::tempdir().unwrap();
     let (mut symbolizer, mut processes) = two_processes(export, directory.path());
     [7, 8].map(|pid| {
-        let key = processes.prefetch(pid);
+        let key = processes.prefetch(Pid(pid));
         symbolizer.code_at(processes.get(key).unwrap(), RuntimeAddress(0x10_0040), MonotonicTime(0))
     })
 }

@@ -8,7 +8,7 @@ use std::{
 
 use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_dotnet_diagnostics::{MemoryBudget, RECORDING_FILE, ReportScope, RuntimeNames};
-use profiler_processes::{Backing, Process, ProcessKey, ProcessTable, tenants::tenant_of};
+use profiler_processes::{Backing, Pid, Process, ProcessKey, ProcessTable, tenants::tenant_of};
 use profiler_profile::{EventSessionCause, Reason};
 
 use super::Symbolizer;
@@ -179,7 +179,7 @@ impl Symbolizer {
         }
     }
 
-    fn capture_files(&self, pid: u32, names: &JitNames) {
+    fn capture_files(&self, pid: Pid, names: &JitNames) {
         for (path, file) in names.files() {
             if let Err(error) = self.proc.capture_root_file(pid, path, file) {
                 log::warn!("the capture lacks `{}` of process {pid}: {error}", path.display());

@@ -20,7 +20,9 @@ use profiler_addresses::{ElfAddress, FileOffset, MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_diagnostics::MemoryBudget;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, FileId, MappedFiles, ProcFs, Process, ProcessKey, tenants::tenant_of};
+use profiler_processes::{
+    Backing, FileId, MappedFiles, Pid, ProcFs, Process, ProcessKey, tenants::tenant_of,
+};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::jit::RequestedMethods;
@@ -52,7 +54,7 @@ pub struct Symbolizer {
     kernel: KernelSymbolizer,
     pub(crate) jit: HashMap<ProcessKey, JitNames>,
     /// The JIT code of processes that forked others, by process id and start time.
-    jit_of_ancestors: HashMap<(u32, u64), JitNames>,
+    jit_of_ancestors: HashMap<(Pid, u64), JitNames>,
     runtime_memory: HashMap<ProcessKey, RuntimeMemory>,
     mutexes: MutexReadings,
     /// For the events of all runtimes together.

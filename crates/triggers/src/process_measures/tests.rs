@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::Condition;
 
-const PID: u32 = 7;
+const PID: Pid = Pid(7);
 
 /// A proc file system with one process and the cgroup hierarchies of a machine.
 struct Machine {

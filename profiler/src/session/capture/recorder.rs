@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::{ProcFs, ProcessFilter};
+use profiler_processes::{Pid, ProcFs, ProcessFilter};
 use profiler_sampler::{
     Batch, EventPlan,
     capture::{Capture, Recorder, VERSION},
@@ -47,7 +47,7 @@ impl SessionRecorder {
     pub(in crate::session) fn note_session(
         &mut self,
         filter: &ProcessFilter,
-        command_pid: Option<u32>,
+        command_pid: Option<Pid>,
         events: &EventPlan,
     ) {
         self.metadata.filter = filter.clone();
@@ -56,7 +56,7 @@ impl SessionRecorder {
     }
 
     /// Notes processes whose mappings are read before sampling begins.
-    pub(in crate::session) fn note_prefetched(&mut self, pids: &[u32]) {
+    pub(in crate::session) fn note_prefetched(&mut self, pids: &[Pid]) {
         self.metadata.expected.extend(pids);
     }
 

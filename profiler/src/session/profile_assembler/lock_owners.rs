@@ -43,7 +43,7 @@ mod tests {
     use std::sync::Arc;
 
     use profiler_addresses::MonotonicTime;
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, Tid};
+    use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable, Tid};
     use profiler_profile::{GcMode, Header};
     use profiler_sampler::EventPlan;
     use profiler_symbolize::{ObservedLock, ObservedThread};
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn an_owner_is_a_thread_of_its_process_at_a_time_of_the_interval() {
         let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
+        let key = table.prefetch(Pid::own());
         let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, MonotonicTime(1_000));
         let lock = |tid, waiters| ObservedLock {
             lock: 0x1000,
@@ -85,6 +85,6 @@ mod tests {
         let name = Some("worker of prices");
         assert_eq!(threads.collect::<Vec<_>>(), [(500, 7, name), (1_500, 7, name)]);
         assert_eq!((profile.processes().len(), profile.threads().len()), (1, 2));
-        assert_eq!(profile.process(profile.lock_owners()[0].process(&profile)).pid, std::process::id());
+        assert_eq!(profile.process(profile.lock_owners()[0].process(&profile)).pid, Pid::own().0);
     }
 }

@@ -38,7 +38,7 @@ impl ProfileAssembler {
                 let threads = known.threads.iter().map(|((tid, _), thread)| (*tid, *thread)).collect();
                 Reporter { id: known.id, comm, threads }
             }
-            None => Reporter { id: self.builder.process(pid, &comm), comm, threads: HashMap::new() },
+            None => Reporter { id: self.builder.process(pid.0, &comm), comm, threads: HashMap::new() },
         };
         for event in events {
             let stack = process
@@ -125,7 +125,7 @@ impl ProfileAssembler {
 #[cfg(test)]
 mod tests {
     use profiler_addresses::MonotonicTime;
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_processes::{Pid, ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::{Header, Profile, RuntimeEventKind, Thread};
     use profiler_sampler::EventPlan;
 
@@ -152,7 +152,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let pid = std::process::id();
+        let pid = Pid::own();
         let key = table.prefetch(pid);
         let mut assembler = ProfileAssembler::new(&EventPlan::default(), false, MonotonicTime(STARTED_NS));
         let count = |time| OmittedCount {

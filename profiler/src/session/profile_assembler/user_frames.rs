@@ -77,7 +77,7 @@ mod tests {
     use profiler_addresses::{FileOffset, RuntimeAddress};
     use profiler_common::FrameFlags;
     use profiler_processes::{
-        Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent,
+        Backing, Installation, Mapping, Pid, ProcFs, ProcessFilter, ProcessTable, SidebandEvent,
         SidebandEventKind, Tid,
     };
     use profiler_sampler::RawStack;
@@ -94,7 +94,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let key = table.prefetch(std::process::id());
+        let key = table.prefetch(Pid::own());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let stacks = SampleStacks { user: Some(Arc::new(stack)), ..SampleStacks::default() };
         let (frames, cut) =
@@ -122,7 +122,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let pid = std::process::id();
+        let pid = Pid::own();
         let key = table.prefetch(pid);
         table.request_mappings(pid);
         table.note_installation(
@@ -191,7 +191,7 @@ mod tests {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let pid = std::process::id();
+        let pid = Pid::own();
         let key = table.prefetch(pid);
         table.request_mappings(pid);
         let (start, end) = (RuntimeAddress(CODE & !0xfff), RuntimeAddress((CODE & !0xfff) + 0x1000));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use profiler_addresses::{ElfAddress, MonotonicTime};
-use profiler_processes::Process;
+use profiler_processes::{Pid, Process};
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProfileBuilder, StackId, SymbolSource, Symbolization, ThreadId,
 };
@@ -38,7 +38,7 @@ pub(in crate::session) struct SampleWaker<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::session) struct WakerName {
     pub(in crate::session) comm: Comm,
-    pub(in crate::session) other_pid: Option<u32>,
+    pub(in crate::session) other_pid: Option<Pid>,
 }
 
 impl WakerName {
@@ -205,7 +205,7 @@ mod tests {
     fn a_waker_of_another_process_has_its_id() {
         let comm = Comm(*b"writer\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(WakerName { comm, other_pid: None }.text(), "writer");
-        assert_eq!(WakerName { comm, other_pid: Some(7) }.text(), "writer (pid 7)");
+        assert_eq!(WakerName { comm, other_pid: Some(Pid(7)) }.text(), "writer (pid 7)");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, ti
 
 use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{SidebandEvent, SidebandEventKind, Tid, monotonic_time};
+use profiler_processes::{Pid, SidebandEvent, SidebandEventKind, Tid, monotonic_time};
 use profiler_sampler::{
     Batch, BatchOrder, Comm, Error, ErrorKind, KernelCounts, Origin, RawSample, RawStack, RawStackId, Result,
     SampleSource,
@@ -72,14 +72,14 @@ impl SimulatedSource {
             stopped: false,
         };
         for number in 0..samples {
-            let pid = FIRST_PID + random.below(u64::from(node.processes)) as u32;
+            let pid = Pid(FIRST_PID + random.below(u64::from(node.processes)) as u32);
             let at_ns = number * NS_PER_S / u64::from(node.samples_per_second);
             source.add_sample(at_ns, pid, number + 1, call_sites, &mut random);
         }
         for number in 0..node.forks_per_second * node.seconds {
-            let pid = FIRST_PID + node.processes + number;
+            let pid = Pid(FIRST_PID + node.processes + number);
             let fork_ns = u64::from(number) * NS_PER_S / u64::from(node.forks_per_second);
-            let parent = FIRST_PID + random.below(u64::from(node.processes)) as u32;
+            let parent = Pid(FIRST_PID + random.below(u64::from(node.processes)) as u32);
             for (after_ns, kind) in [
                 (0, SidebandEventKind::Fork { parent }),
                 (STEP_NS, SidebandEventKind::Execute("forked".to_owned())),
@@ -96,7 +96,7 @@ impl SimulatedSource {
         source
     }
 
-    fn add_sample(&mut self, at_ns: u64, pid: u32, stack: u64, call_sites: &CallSites, random: &mut Random) {
+    fn add_sample(&mut self, at_ns: u64, pid: Pid, stack: u64, call_sites: &CallSites, random: &mut Random) {
         let id = NonZeroU64::new(stack);
         let kernel_stack: RawStackId = NonZeroU64::new(FIRST_KERNEL_STACK + random.below(KERNEL_STACKS));
         let sample = RawSample {

@@ -12,7 +12,7 @@ use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::{MAX_MAPPINGS, MAX_PROCESSES, MappingEntry};
 use profiler_processes::monotonic_time;
 use profiler_processes::{
-    AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
+    AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, Pid, ProcFs, ProcessKey,
     root_directory::RootDirectory,
 };
 use profiler_sampler::{InstallError, InstalledMappings, UnwindMaps};
@@ -42,7 +42,7 @@ pub(super) struct MappingInstaller {
     host: RootDirectory,
     maps: UnwindMaps,
     tables: TableCache,
-    processes: HashMap<u32, InstalledState>,
+    processes: HashMap<Pid, InstalledState>,
     /// Those of processes that are evicted as well: the symbolizer reports each method once.
     managed: ManagedFunctions,
     /// The call frame information of JIT code of processes that are not known yet.
@@ -51,7 +51,7 @@ pub(super) struct MappingInstaller {
     queue: TurnQueue,
     /// Processes with failed tables, by the time at which the tables are built again. An entry with another time than
     /// [`InstalledState::retry`] is outdated.
-    retries: BTreeSet<(Instant, u32)>,
+    retries: BTreeSet<(Instant, Pid)>,
     mapping_capacity: SharedCapacity,
     process_capacity: SharedCapacity,
     installations: Arc<Installations>,
@@ -190,13 +190,13 @@ impl MappingInstaller {
         self.install_again(pid);
     }
 
-    fn process_mut(&mut self, key: ProcessKey) -> Option<(u32, &mut InstalledState)> {
+    fn process_mut(&mut self, key: ProcessKey) -> Option<(Pid, &mut InstalledState)> {
         let process = self.processes.iter_mut().find(|(_, process)| process.process == key);
         process.map(|(pid, process)| (*pid, process))
     }
 
     /// Has the mappings that were reported last installed again.
-    fn install_again(&mut self, pid: u32) {
+    fn install_again(&mut self, pid: Pid) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if let Some((mappings, as_of)) = process.reported.clone().filter(|_| process.pending.is_none()) {
             process.version = None;
@@ -255,7 +255,7 @@ impl MappingInstaller {
         let idle_since = monotonic_time().saturating_sub(MIN_IDLE_TIME);
         let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
         let last_use = |pid| self.maps.process_last_use(pid).unwrap_or(MonotonicTime::ZERO);
-        let idle: Vec<u32> =
+        let idle: Vec<Pid> =
             installed.map(|(pid, _)| *pid).filter(|pid| last_use(*pid) < idle_since).collect();
         for pid in &idle {
             self.remove(*pid);
@@ -269,7 +269,7 @@ impl MappingInstaller {
     }
 
     /// The next outdated process and its tenant.
-    fn next_outdated(&mut self) -> Option<(Tenant, u32)> {
+    fn next_outdated(&mut self) -> Option<(Tenant, Pid)> {
         loop {
             let pid = self.queue.pop()?;
             // It has ended otherwise.
@@ -285,7 +285,7 @@ impl MappingInstaller {
     }
 
     /// Gives a process a turn, if its mappings have to be installed.
-    fn enqueue(&mut self, pid: u32) {
+    fn enqueue(&mut self, pid: Pid) {
         if let Some(process) = self.processes.get_mut(&pid)
             && process.needs_install()
             && !process.is_queued
@@ -332,7 +332,7 @@ impl MappingInstaller {
         }
     }
 
-    fn fork(&mut self, pid: u32, process: ProcessKey, parent: u32) {
+    fn fork(&mut self, pid: Pid, process: ProcessKey, parent: Pid) {
         let Some(parent) = self.processes.get(&parent) else { return };
         let child = InstalledState { process, is_queued: false, has_entry: false, ..parent.clone() };
         self.remove(pid);
@@ -350,7 +350,7 @@ impl MappingInstaller {
     }
 
     /// Makes the unwinder use installed mappings for a process.
-    fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
+    fn set_process(&mut self, pid: Pid, mappings: &InstalledMappings) -> Result<(), InstallError> {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         if !process.has_entry && !self.process_capacity.take(process.tenant, 1) {
             return Err(InstallError::CapacityExceeded);
@@ -360,7 +360,7 @@ impl MappingInstaller {
     }
 
     /// Suspends a process whose mappings could not be installed, until they are reported again after the back-off.
-    fn suspend(&mut self, pid: u32, error: &InstallError) {
+    fn suspend(&mut self, pid: Pid, error: &InstallError) {
         log::info!("the stacks of process {pid} are unwound by frame pointer: {error}");
         if let Some(process) = self.processes.get_mut(&pid) {
             process.back_off = Some(BackOff::after_failure(process.back_off, Instant::now()));
@@ -369,14 +369,14 @@ impl MappingInstaller {
     }
 
     /// Forgets a process that has ended or executes another program.
-    fn end(&mut self, pid: u32) {
+    fn end(&mut self, pid: Pid) {
         if let Some(process) = self.processes.get(&pid) {
             self.managed.remove(process.process);
         }
         self.remove(pid);
     }
 
-    fn remove(&mut self, pid: u32) {
+    fn remove(&mut self, pid: Pid) {
         let Some(process) = self.processes.remove(&pid) else { return };
         self.uninstall(pid);
         if process.has_entry {
@@ -386,7 +386,7 @@ impl MappingInstaller {
     }
 
     /// Makes `bpf_get_stack` unwind the stacks of a process.
-    fn uninstall(&mut self, pid: u32) {
+    fn uninstall(&mut self, pid: Pid) {
         if let Err(error) = self.maps.remove_process(pid) {
             log::warn!("cannot remove the mappings of process {pid}: {error}");
         }
@@ -394,7 +394,7 @@ impl MappingInstaller {
 
     /// Installs the mappings of a process with the tables of their files: all, or as many as were built within
     /// [`INSTALL_INTERVAL`].
-    fn install_process(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
+    fn install_process(&mut self, pid: Pid, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let Some(PendingMappings { mappings, as_of, enqueued }) = process.pending.clone() else {
             return Ok(());
@@ -431,7 +431,7 @@ impl MappingInstaller {
 
     fn install(
         &mut self,
-        pid: u32,
+        pid: Pid,
         tenant: Tenant,
         entries: &[MappingEntry],
     ) -> Result<InstalledMappings, InstallError> {

@@ -16,7 +16,7 @@ use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
 use profiler_elf_symbols::{Elf, Machine};
 use profiler_processes::monotonic_time;
 use profiler_processes::{
-    Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
+    Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, Pid, ProcFs,
     root_directory::RootDirectory,
 };
 use profiler_sampler::{InstallError, InstalledFile, UnwindMaps};
@@ -69,7 +69,7 @@ pub(super) struct TableCache {
 /// The process for which a table is built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableOwner<'a> {
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) root: Option<&'a RootDirectory>,
     /// The tenant that the table is charged to.
     pub(super) tenant: Tenant,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_processes::root_directory::RootId;
+use profiler_processes::{Pid, root_directory::RootId};
 
 /// The tenants whose used time is remembered while none of their processes waits.
 const MAX_IDLE_TENANTS: usize = 1024;
@@ -70,13 +70,13 @@ pub(super) struct TurnQueue {
 
 #[derive(Debug, Default)]
 struct Turns {
-    pids: VecDeque<u32>,
+    pids: VecDeque<Pid>,
     used: Duration,
 }
 
 impl TurnQueue {
     /// Adds a process.
-    pub(super) fn push(&mut self, tenant: Tenant, pid: u32) {
+    pub(super) fn push(&mut self, tenant: Tenant, pid: Pid) {
         if self.tenants.len() > MAX_IDLE_TENANTS {
             self.tenants.retain(|_, turns| !turns.pids.is_empty());
         }
@@ -91,7 +91,7 @@ impl TurnQueue {
     }
 
     /// Takes the next process.
-    pub(super) fn pop(&mut self) -> Option<u32> {
+    pub(super) fn pop(&mut self) -> Option<Pid> {
         let waiting = self.tenants.values_mut().filter(|turns| !turns.pids.is_empty());
         waiting.min_by_key(|turns| turns.used)?.pids.pop_front()
     }
@@ -136,15 +136,17 @@ mod tests {
     fn the_tenant_that_used_the_least_time_comes_first() {
         let mut queue = TurnQueue::default();
         for pid in 1..=3 {
-            queue.push(Tenant::Unknown, pid);
+            queue.push(Tenant::Unknown, Pid(pid));
         }
-        assert_eq!(queue.pop(), Some(1));
+        assert_eq!(queue.pop(), Some(Pid(1)));
         queue.spend(Tenant::Unknown, Duration::from_secs(5));
-        queue.push(Tenant::Host, 9);
-        queue.push(Tenant::Host, 10);
+        queue.push(Tenant::Host, Pid(9));
+        queue.push(Tenant::Host, Pid(10));
         assert_eq!(queue.tenants[&Tenant::Host].used, Duration::from_secs(5), "it was idle meanwhile");
         queue.spend(Tenant::Unknown, Duration::from_secs(1));
-        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some(9), Some(10), Some(2)]);
-        assert!(!queue.is_empty() && queue.pop() == Some(3) && queue.is_empty() && queue.pop().is_none());
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [9, 10, 2].map(|pid| Some(Pid(pid))));
+        assert!(
+            !queue.is_empty() && queue.pop() == Some(Pid(3)) && queue.is_empty() && queue.pop().is_none()
+        );
     }
 }

@@ -31,7 +31,7 @@ fn running(
     };
     let directory = cgroup.map(|path| path.replace("UID", UID).replace("ID", &id).into());
     let cgroup = directory.map(|directory| Cgroup { directory, version: Version::V2 });
-    Running { id, names, found: FoundContainer { cgroup, pids: vec![number, number + 100] } }
+    Running { id, names, found: FoundContainer { cgroup, pids: [number, number + 100].map(Pid).to_vec() } }
 }
 
 /// Finds a pod on a node with these containers.
@@ -99,7 +99,7 @@ fn a_cgroup_that_is_not_of_the_pod_alone_does_not_select_it() {
         "/ID",
     ] {
         let found = find(pod(1, "shop", "web-0", Some(path)), "web-0", None, None).unwrap();
-        assert_eq!(found.scope, ContainerScope::Processes(vec![2, 3, 102, 103]), "{path}");
+        assert_eq!(found.scope, ContainerScope::Processes([2, 3, 102, 103].map(Pid).to_vec()), "{path}");
     }
     assert!(!is_cgroup_of_pod("pod", "") && !is_cgroup_of_pod("-pod.slice", ""));
 }
@@ -107,12 +107,12 @@ fn a_cgroup_that_is_not_of_the_pod_alone_does_not_select_it() {
 #[test]
 fn without_visible_cgroups_the_processes_of_the_containers_are_selected() {
     let found = find(pod(1, "shop", "web-0", None), "web-0", None, None).unwrap();
-    assert_eq!(found.scope, ContainerScope::Processes(vec![2, 3, 102, 103]));
+    assert_eq!(found.scope, ContainerScope::Processes([2, 3, 102, 103].map(Pid).to_vec()));
     let found = find(pod(1, "shop", "web-0", None), "web-0", None, Some("proxy")).unwrap();
-    assert_eq!(found.scope, ContainerScope::Processes(vec![3, 103]));
+    assert_eq!(found.scope, ContainerScope::Processes(vec![Pid(3), Pid(103)]));
     let sandbox = vec![running(1, ("shop", "web-0", None), None)];
     let found = find(sandbox, "web-0", None, None).unwrap();
-    assert_eq!(found.scope, ContainerScope::Processes(vec![1, 101]));
+    assert_eq!(found.scope, ContainerScope::Processes(vec![Pid(1), Pid(101)]));
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Fixture {
     fn watching() -> Self {
         let mut fixture = Self::new();
         fixture.write(7, &[1]);
-        fixture.table.request_mappings(7);
+        fixture.table.request_mappings(Pid(7));
         fixture.advance(10);
         assert_eq!(fixture.changes(), ["7 has [1]"]);
         fixture
@@ -64,6 +64,7 @@ impl Fixture {
     }
 
     fn apply(&mut self, time_ns: u64, pid: u32, kind: SidebandEventKind) {
+        let pid = Pid(pid);
         self.table.apply(SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid::leader_of(pid), kind });
     }
 
@@ -106,7 +107,7 @@ fn mappings_are_reported_when_the_events_up_to_the_request_are_known() {
     let mut fixture = Fixture::new();
     fixture.write(7, &[1, 2]);
     fixture.advance(10);
-    fixture.table.request_mappings(7);
+    fixture.table.request_mappings(Pid(7));
     assert_eq!(fixture.changes(), [""; 0]);
     fixture.advance(20);
     assert_eq!(fixture.changes(), ["7 has [1, 2]"]);
@@ -120,7 +121,7 @@ fn mappings_are_reported_when_the_events_up_to_the_request_are_known() {
 fn the_mappings_of_an_executed_program_are_those_of_its_events() {
     let mut fixture = Fixture::watching();
     // The request comes right after the exec, whose event is not known yet.
-    fixture.table.request_mappings(7);
+    fixture.table.request_mappings(Pid(7));
     fixture.apply(21, 7, SidebandEventKind::Execute("program".to_owned()));
     fixture.apply(21, 7, map(8));
     fixture.advance(40);
@@ -131,7 +132,7 @@ fn the_mappings_of_an_executed_program_are_those_of_its_events() {
 fn a_process_that_is_not_watched_is_not_reported() {
     let mut fixture = Fixture::new();
     fixture.write(7, &[1]);
-    fixture.table.prefetch(7);
+    fixture.table.prefetch(Pid(7));
     fixture.apply(5, 7, map(4));
     fixture.apply(6, 7, SidebandEventKind::Execute("x".to_owned()));
     fixture.advance(10);
@@ -154,11 +155,11 @@ fn the_end_is_reported_when_no_samples_can_follow() {
 fn a_process_that_has_ended_meanwhile_is_reported_if_its_mappings_are_known() {
     let mut fixture = Fixture::new();
     fixture.advance(10);
-    fixture.table.request_mappings(7);
+    fixture.table.request_mappings(Pid(7));
     fixture.apply(11, 7, SidebandEventKind::Execute("program".to_owned()));
     fixture.apply(12, 7, map(3));
     fixture.apply(13, 7, SidebandEventKind::Exit);
-    fixture.table.request_mappings(8);
+    fixture.table.request_mappings(Pid(8));
     fixture.apply(14, 8, SidebandEventKind::Exit);
     fixture.advance(20);
     assert_eq!(fixture.changes(), ["7 has [3]"]);
@@ -168,7 +169,7 @@ fn a_process_that_has_ended_meanwhile_is_reported_if_its_mappings_are_known() {
 fn another_process_with_the_pid_ends_the_watch() {
     let mut fixture = Fixture::watching();
     fixture.apply(20, 7, SidebandEventKind::Exit);
-    fixture.apply(21, 7, SidebandEventKind::Fork { parent: 1 });
+    fixture.apply(21, 7, SidebandEventKind::Fork { parent: Pid(1) });
     assert_eq!(fixture.changes(), ["7 ends"]);
 }
 
@@ -178,7 +179,7 @@ fn a_watched_process_is_ended_by_proc_only_if_it_has_no_entry_there() {
     let mut read = |error| {
         let (identity, space) = (Err(error), Err(error));
         let reading = Reading {
-            pid: 7,
+            pid: Pid(7),
             began: MonotonicTime(20),
             ended: MonotonicTime(21),
             identity,
@@ -186,7 +187,7 @@ fn a_watched_process_is_ended_by_proc_only_if_it_has_no_entry_there() {
             space,
         };
         fixture.table.apply_reading(reading);
-        let process = fixture.table.latest(7).unwrap();
+        let process = fixture.table.latest(Pid(7)).unwrap();
         (process.has_ended(), process.check_readable())
     };
     for error in [LookupError::TooManyOpenFiles, LookupError::TimedOut, LookupError::NotReadable] {
@@ -203,10 +204,10 @@ fn children_are_watched_where_the_reader_needs_them() {
             fixture.table.watch_forks();
         }
         fixture.write(7, &[1]);
-        fixture.table.request_mappings(7);
+        fixture.table.request_mappings(Pid(7));
         fixture.advance(10);
         fixture.changes();
-        fixture.apply(20, 8, SidebandEventKind::Fork { parent: 7 });
+        fixture.apply(20, 8, SidebandEventKind::Fork { parent: Pid(7) });
         fixture.apply(21, 8, map(2));
         assert_eq!(fixture.changes(), expected);
     }
@@ -216,18 +217,18 @@ fn children_are_watched_where_the_reader_needs_them() {
 fn repeated_requests_compare_with_proc_with_a_back_off() {
     let mut fixture = Fixture::watching();
     let interval = |fixture: &Fixture| {
-        let process = fixture.table.latest(7).unwrap();
+        let process = fixture.table.latest(Pid(7)).unwrap();
         process.watch.as_ref().unwrap().read_interval
     };
     let mut now_ns = 10;
     for _ in 0..20 {
         let before = interval(&fixture);
-        fixture.table.request_mappings(7);
+        fixture.table.request_mappings(Pid(7));
         fixture.advance(now_ns + 2);
         assert_eq!(fixture.changes(), [""; 0], "the interval has not passed");
         now_ns += before.as_nanos() as u64 + 10;
         NOW_NS.set(now_ns);
-        fixture.table.request_mappings(7);
+        fixture.table.request_mappings(Pid(7));
         fixture.advance(now_ns + 1);
         fixture.advance(now_ns + 3);
         assert_eq!(fixture.changes(), ["7 has [1]"]);
@@ -243,7 +244,7 @@ fn after_lost_events_watched_processes_are_compared_with_proc() {
     let pids: Vec<u32> = (100..150).collect();
     for pid in &pids {
         fixture.write(*pid, &[1]);
-        fixture.table.request_mappings(*pid);
+        fixture.table.request_mappings(Pid(*pid));
     }
     fixture.advance(10);
     assert_eq!(fixture.changes().len(), pids.len());
@@ -266,7 +267,7 @@ fn a_reader_that_dropped_its_copies_gets_all_of_them() {
     let mut fixture = Fixture::new();
     for pid in [7, 8] {
         fixture.write(pid, &[u64::from(pid)]);
-        fixture.table.request_mappings(pid);
+        fixture.table.request_mappings(Pid(pid));
     }
     fixture.advance(10);
     fixture.apply(20, 8, SidebandEventKind::Execute("x".to_owned()));
@@ -286,11 +287,11 @@ fn installation(as_of_ns: u64, jit_code_as_of_ns: Option<u64>, installed_ns: u64
 fn tables_are_outdated_after_the_end_of_an_interval_and_whenever_they_were_installed() {
     const REPLACED_NS: u64 = 1_000;
     let outdated_since = |fixture: &Fixture, time_ns| {
-        let process = fixture.table.latest(7).unwrap();
+        let process = fixture.table.latest(Pid(7)).unwrap();
         process.unwind_tables_outdated_since(MonotonicTime(time_ns)).map(|since| since.0)
     };
     let mut fixture = Fixture::watching();
-    let process = fixture.table.latest(7).unwrap().key;
+    let process = fixture.table.latest(Pid(7)).unwrap().key;
     for installed_ns in (100..500).step_by(20) {
         fixture.table.note_installation(process, installation(installed_ns - 5, None, installed_ns));
     }
@@ -308,13 +309,13 @@ fn tables_are_outdated_after_the_end_of_an_interval_and_whenever_they_were_insta
 #[test]
 fn the_time_of_call_frame_information_of_jit_code_is_known_for_all_samples_of_an_interval() {
     let mut fixture = Fixture::watching();
-    let process = fixture.table.latest(7).unwrap().key;
+    let process = fixture.table.latest(Pid(7)).unwrap().key;
     let install = |fixture: &mut Fixture, installed_ns, jit_code_as_of_ns| {
         fixture.table.note_installation(process, installation(1, jit_code_as_of_ns, installed_ns));
     };
     let as_of = |fixture: &Fixture, times: [u64; 4]| {
         times.map(|time_ns| {
-            fixture.table.latest(7).unwrap().jit_code_as_of(MonotonicTime(time_ns)).map(|as_of| as_of.0)
+            fixture.table.latest(Pid(7)).unwrap().jit_code_as_of(MonotonicTime(time_ns)).map(|as_of| as_of.0)
         })
     };
     install(&mut fixture, 90, None);

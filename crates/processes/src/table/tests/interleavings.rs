@@ -24,7 +24,7 @@ fn random_events(random: &mut u64) -> Vec<(u64, SidebandEvent)> {
     let times = (1..LAST_NS).step_by(7);
     let events = times.map(|time_ns| {
         let kind = match random_below(random, 5) {
-            0 => SidebandEventKind::Fork { parent: pid(random) },
+            0 => SidebandEventKind::Fork { parent: Pid(pid(random)) },
             1 => SidebandEventKind::Execute(format!("program {time_ns}")),
             2 => SidebandEventKind::Exit,
             3 => SidebandEventKind::Rename(format!("name {time_ns}")),
@@ -110,11 +110,14 @@ fn random_threads(random: &mut u64) -> (Vec<(u64, SidebandEvent)>, Vec<Lifetime>
         let pid = 10 + u32::try_from(random_below(random, 5)).unwrap();
         let cpu = random_below(random, CPUS);
         let mut push = |time_ns, tid, kind| {
-            events.push((cpu, SidebandEvent { time: MonotonicTime(time_ns), pid, tid: Tid(tid), kind }));
+            events.push((
+                cpu,
+                SidebandEvent { time: MonotonicTime(time_ns), pid: Pid(pid), tid: Tid(tid), kind },
+            ));
         };
         let Some((lifetime, threads)) = living.get_mut(&pid) else {
             let comm = format!("process {time_ns}");
-            push(time_ns, pid, SidebandEventKind::Fork { parent: 3 });
+            push(time_ns, pid, SidebandEventKind::Fork { parent: Pid(3) });
             push(time_ns + 1, pid, SidebandEventKind::Rename(comm.clone()));
             living
                 .insert(pid, (Lifetime { pid, since: MonotonicTime(time_ns), until: None, comm }, vec![pid]));
@@ -157,7 +160,7 @@ fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
         let (events, lifetimes) = random_threads(&mut random);
         let ends = |event: &SidebandEvent| {
             let end = (event.pid, Some(event.time));
-            lifetimes.iter().any(|process| (process.pid, process.until) == end)
+            lifetimes.iter().any(|process| (Pid(process.pid), process.until) == end)
         };
         let exits = events.iter().filter(|(_, event)| event.kind == SidebandEventKind::Exit);
         leaders_that_exit_first +=
@@ -185,7 +188,7 @@ fn target_of_sample(
     pid: u32,
     time_ns: u64,
 ) -> Option<(String, Option<MonotonicTime>)> {
-    match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "sampled") {
+    match table.process_of_sample(Pid(pid), Tid(pid), MonotonicTime(time_ns), "sampled") {
         ProcessOfSample::Known(key) => table.get(key).map(|process| (process.comm.clone(), process.until)),
         ProcessOfSample::NotATarget => None,
         ProcessOfSample::AfterWatermark => panic!("all events are applied"),
@@ -195,14 +198,14 @@ fn target_of_sample(
 #[test]
 fn an_id_that_was_reused_is_no_target_in_any_order_of_the_cpus() {
     let directory = tempfile::tempdir().unwrap();
-    let pids = HashSet::from([10, 12]);
+    let pids = HashSet::from([10, 12].map(Pid));
     let mut reused = 0;
     for seed in 0..40 {
         let mut random = seed;
         let events = random_events(&mut random);
         let reused_at = |pid: u32| {
             let is_fork = |event: &SidebandEvent| matches!(event.kind, SidebandEventKind::Fork { .. });
-            let (_, fork) = events.iter().find(|(_, event)| event.pid == pid && is_fork(event))?;
+            let (_, fork) = events.iter().find(|(_, event)| event.pid == Pid(pid) && is_fork(event))?;
             Some(fork.time.0)
         };
         for children in [false, true] {
@@ -216,8 +219,8 @@ fn an_id_that_was_reused_is_no_target_in_any_order_of_the_cpus() {
                     let found = target_of_sample(&mut drained, pid, time_ns);
                     assert_eq!(found, target_of_sample(&mut expected, pid, time_ns), "seed {seed}");
                     let is_reused = reused_at(pid).is_some_and(|reused_ns| reused_ns <= time_ns);
-                    let is_target = pids.contains(&pid) && !is_reused;
-                    reused += usize::from(pids.contains(&pid) && is_reused);
+                    let is_target = pids.contains(&Pid(pid)) && !is_reused;
+                    reused += usize::from(pids.contains(&Pid(pid)) && is_reused);
                     // With children, a target can fork another one.
                     assert!(children || found.is_some() == is_target, "seed {seed}: {pid} at {time_ns}");
                 }
@@ -252,7 +255,7 @@ impl History {
             let kind = match (history.program(pid, time_ns), history.program(parent, time_ns)) {
                 (None, Some(program)) => {
                     history.programs.insert((pid, time_ns), Some(program));
-                    SidebandEventKind::Fork { parent }
+                    SidebandEventKind::Fork { parent: Pid(parent) }
                 }
                 (Some(_), _) if random_below(random, 2) == 0 && pid != 10 => {
                     history.programs.insert((pid, time_ns), None);
@@ -342,7 +345,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             for (pid, time_ns) in
                 due.into_iter().filter(|(pid, time_ns)| history.program(*pid, *time_ns).is_some())
             {
-                match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "") {
+                match table.process_of_sample(Pid(pid), Tid(pid), MonotonicTime(time_ns), "") {
                     ProcessOfSample::Known(key) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -418,7 +421,7 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
             }
             for (pid, time_ns) in due {
                 let Some(expected) = history.program(pid, time_ns) else { continue };
-                match table.process_of_sample(pid, Tid::leader_of(pid), MonotonicTime(time_ns), "") {
+                match table.process_of_sample(Pid(pid), Tid(pid), MonotonicTime(time_ns), "") {
                     ProcessOfSample::Known(key) if is_settled(time_ns) => {
                         let found = inode(&table, key, time_ns);
                         samples += 1;
@@ -455,7 +458,8 @@ fn samples_do_not_wait_for_ever_while_events_are_lost_all_the_time() {
         table.advance(MonotonicTime(watermark_ns));
         waiting.push(watermark_ns - 1);
         waiting.retain(|time_ns| {
-            table.process_of_sample(7, Tid(7), MonotonicTime(*time_ns), "") == ProcessOfSample::AfterWatermark
+            table.process_of_sample(Pid(7), Tid(7), MonotonicTime(*time_ns), "")
+                == ProcessOfSample::AfterWatermark
         });
         assert!(waiting.len() <= 1, "{waiting:?} at {watermark_ns}");
     }

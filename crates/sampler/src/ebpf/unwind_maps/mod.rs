@@ -20,7 +20,7 @@ use profiler_common::unwind::{
     FileSegment, MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
     MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
-use profiler_processes::monotonic_time;
+use profiler_processes::{Pid, monotonic_time};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{
@@ -321,7 +321,7 @@ impl UnwindMaps {
     }
 
     /// Makes the unwinder capture the stacks of a process, by these mappings.
-    pub fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
+    pub fn set_process(&mut self, pid: Pid, mappings: &InstalledMappings) -> Result<(), InstallError> {
         let entry = ProcessEntry {
             first_mapping: mappings.range.start,
             mappings: mappings.range.end - mappings.range.start,
@@ -329,37 +329,37 @@ impl UnwindMaps {
             generation: mappings.generation,
             used_ns: monotonic_time().0,
         };
-        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())
+        bpf::update_element(self.maps.processes.as_fd(), &pid.0.to_ne_bytes(), entry.as_bytes())
             .map_err(full_or_io)
     }
 
     /// The last sample of a process, or its installation.
-    pub fn process_last_use(&self, pid: u32) -> Option<MonotonicTime> {
+    pub fn process_last_use(&self, pid: Pid) -> Option<MonotonicTime> {
         let mut entry = ProcessEntry::default();
         let fd = self.maps.processes.as_fd();
-        bpf::look_up_element(fd, &pid.to_ne_bytes(), entry.as_mut_bytes()).ok()?;
+        bpf::look_up_element(fd, &pid.0.to_ne_bytes(), entry.as_mut_bytes()).ok()?;
         Some(MonotonicTime(entry.used_ns))
     }
 
     /// The processes that the unwinder handles. The fork program adds their children.
-    pub fn processes(&self) -> io::Result<Vec<u32>> {
+    pub fn processes(&self) -> io::Result<Vec<Pid>> {
         let mut pids = Vec::new();
         let mut next = [0; size_of::<u32>()];
         // Bound: a pid can appear twice when entries are inserted and removed meanwhile.
         while pids.len() < 2 * MAX_PROCESSES as usize {
-            let last = pids.last().map(|pid: &u32| pid.to_ne_bytes());
+            let last = pids.last().map(|pid: &Pid| pid.0.to_ne_bytes());
             let last = last.as_ref().map(<[u8; 4]>::as_slice);
             if !bpf::next_key(self.maps.processes.as_fd(), last, &mut next)? {
                 break;
             }
-            pids.push(u32::from_ne_bytes(next));
+            pids.push(Pid(u32::from_ne_bytes(next)));
         }
         Ok(pids)
     }
 
     /// Makes `bpf_get_stack` capture the stacks of a process.
-    pub fn remove_process(&mut self, pid: u32) -> Result<(), InstallError> {
-        match bpf::delete_element(self.maps.processes.as_fd(), &pid.to_ne_bytes()) {
+    pub fn remove_process(&mut self, pid: Pid) -> Result<(), InstallError> {
+        match bpf::delete_element(self.maps.processes.as_fd(), &pid.0.to_ne_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }

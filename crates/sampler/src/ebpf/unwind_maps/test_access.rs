@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use profiler_addresses::MonotonicTime;
 use profiler_common::unwind::{MAX_MAPPINGS, MAX_PAGES, ProcessEntry, ROWS_PER_CHUNK};
+use profiler_processes::Pid;
 use zerocopy::IntoBytes;
 
 use super::{
@@ -19,14 +20,14 @@ impl UnwindMaps {
     }
 
     /// The entry of a process, without the time of its last sample.
-    pub fn process(&self, pid: u32) -> Option<ProcessEntry> {
+    pub fn process(&self, pid: Pid) -> Option<ProcessEntry> {
         test_maps::process(&self.maps.processes, pid).map(|entry| ProcessEntry { used_ns: 0, ..entry })
     }
 
     /// Sets the time of the last sample of a process.
-    pub fn set_last_use(&self, pid: u32, last_use: MonotonicTime) {
+    pub fn set_last_use(&self, pid: Pid, last_use: MonotonicTime) {
         let entry = ProcessEntry { used_ns: last_use.0, ..self.process(pid).unwrap() };
-        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).unwrap();
+        bpf::update_element(self.maps.processes.as_fd(), &pid.0.to_ne_bytes(), entry.as_bytes()).unwrap();
     }
 
     /// Whether every range and rule is free.

@@ -1,6 +1,7 @@
 //! Tests of the unwind maps: installed tables and mappings are looked up as the unwinder looks them up.
 
 use profiler_common::unwind::{CfaRule, PAGE_BITS};
+use profiler_processes::Pid;
 
 use super::{
     super::test_maps::{Contents, unwind_maps},
@@ -113,18 +114,18 @@ fn the_mappings_of_a_process_are_found_until_they_are_removed() {
     let Some(mut maps) = unwind_maps() else { return };
     let (first, second) = (mappings(3, 100), mappings(500, 1_000));
     let (first_at, second_at) = (maps.add_mappings(&first).unwrap(), maps.add_mappings(&second).unwrap());
-    maps.set_process(7, &first_at).unwrap();
-    maps.set_process(8, &second_at).unwrap();
-    maps.set_process(9, &second_at).unwrap();
+    maps.set_process(Pid(7), &first_at).unwrap();
+    maps.set_process(Pid(8), &second_at).unwrap();
+    maps.set_process(Pid(9), &second_at).unwrap();
     let contents = maps.contents();
     let found = |pid| contents.mappings(maps.process(pid).unwrap());
-    assert!(found(7) == first && found(8) == second && found(9) == second);
+    assert!(found(Pid(7)) == first && found(Pid(8)) == second && found(Pid(9)) == second);
     let mut pids = maps.processes().unwrap();
     pids.sort_unstable();
-    assert_eq!(pids, [7, 8, 9]);
-    maps.remove_process(8).unwrap();
-    maps.remove_process(8).unwrap();
-    assert_eq!(maps.process(8), None);
+    assert_eq!(pids, [7, 8, 9].map(Pid));
+    maps.remove_process(Pid(8)).unwrap();
+    maps.remove_process(Pid(8)).unwrap();
+    assert_eq!(maps.process(Pid(8)), None);
     maps.remove_mappings(first_at);
     maps.remove_mappings(second_at);
     assert!(maps.are_empty());
@@ -137,9 +138,9 @@ fn processes_with_other_mappings_have_another_generation() {
     let entries = mappings(3, 100);
     let [first, again] = [(); 2].map(|()| maps.add_mappings(&entries).unwrap());
     for (pid, installed) in [(7, &first), (8, &first), (9, &again)] {
-        maps.set_process(pid, installed).unwrap();
+        maps.set_process(Pid(pid), installed).unwrap();
     }
-    let [parent, child, other] = [7, 8, 9].map(|pid| maps.process(pid).unwrap().generation);
+    let [parent, child, other] = [7, 8, 9].map(|pid| maps.process(Pid(pid)).unwrap().generation);
     assert_eq!(parent, child);
     assert_ne!(parent, other);
 }
@@ -165,8 +166,8 @@ fn a_full_mappings_map_rejects_more_and_keeps_its_contents() {
         .collect();
     assert!(matches!(maps.add_mappings(&mappings(1, 0)), Err(InstallError::CapacityExceeded)));
     for (installed, index) in most.iter().zip(0..) {
-        maps.set_process(index, installed).unwrap();
-        let found = maps.contents().mappings(maps.process(index).unwrap())[0].start;
+        maps.set_process(Pid(index), installed).unwrap();
+        let found = maps.contents().mappings(maps.process(Pid(index)).unwrap())[0].start;
         assert_eq!(found, u64::from(index) << 32);
     }
     most.into_iter().for_each(|installed| maps.remove_mappings(installed));
@@ -177,12 +178,12 @@ fn a_full_mappings_map_rejects_more_and_keeps_its_contents() {
 fn a_full_processes_map_rejects_more() {
     let Some(mut maps) = unwind_maps() else { return };
     let installed = maps.add_mappings(&mappings(1, 0)).unwrap();
-    let rejected = (0..).find(|pid| maps.set_process(*pid, &installed).is_err()).unwrap();
+    let rejected = (0..).find(|pid| maps.set_process(Pid(*pid), &installed).is_err()).unwrap();
     assert_eq!(rejected, MAX_PROCESSES);
-    assert!(matches!(maps.set_process(rejected, &installed), Err(InstallError::CapacityExceeded)));
-    maps.set_process(0, &installed).unwrap();
-    maps.remove_process(0).unwrap();
-    maps.set_process(rejected, &installed).unwrap();
+    assert!(matches!(maps.set_process(Pid(rejected), &installed), Err(InstallError::CapacityExceeded)));
+    maps.set_process(Pid(0), &installed).unwrap();
+    maps.remove_process(Pid(0)).unwrap();
+    maps.set_process(Pid(rejected), &installed).unwrap();
 }
 
 /// Installs a small file, then `next` until one is rejected: the small one is still found, and after all files are

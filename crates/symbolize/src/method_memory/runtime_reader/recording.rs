@@ -18,6 +18,7 @@ use std::ops::Range;
 use profiler_addresses::{MonotonicTime, RuntimeAddress};
 use profiler_binary_reader::{ByteCursor, ParseError};
 use profiler_dotnet_runtime::RuntimeSymbols;
+use profiler_processes::Pid;
 
 use super::memory_pages::MemoryPages;
 use crate::method_memory::reading::{ReadFailure, Reading};
@@ -98,7 +99,7 @@ impl MemoryRecorder {
     }
 
     /// The recording up to now; `None` if nothing was read.
-    pub(super) fn recording(&self, pid: u32) -> Option<Vec<u8>> {
+    pub(super) fn recording(&self, pid: Pid) -> Option<Vec<u8>> {
         if self.is_full {
             log::warn!("the capture lacks what was read last of the memory of process {pid}: it is too much");
         }
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_recording_has_the_readings_and_the_memory_of_each() {
-        let recording = recorder().recording(7).unwrap();
+        let recording = recorder().recording(Pid(7)).unwrap();
         let (mut read, mut memory) = (MemoryRecording::parse(&recording).unwrap(), MemoryPages::default());
         assert_eq!(read.symbols, SYMBOLS);
         let first = read.next_reading(&mut memory).unwrap().unwrap();
@@ -289,7 +290,7 @@ mod tests {
             recorder.add_bytes(address << 20, &[1; 1 << 20]);
             recorder.end_reading(&reading(&[1], MonotonicTime(50)..MonotonicTime(60)));
         }
-        let recording = recorder.recording(7).unwrap();
+        let recording = recorder.recording(Pid(7)).unwrap();
         assert!(recording.len() <= MAX_RECORDING_BYTES + 10_000, "{}", recording.len());
         let (mut read, mut memory) = (MemoryRecording::parse(&recording).unwrap(), MemoryPages::default());
         let mut readings = 0;
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn truncated_and_garbled_recordings_are_errors_or_have_their_first_readings() {
-        let recording = recorder().recording(7).unwrap();
+        let recording = recorder().recording(Pid(7)).unwrap();
         for length in 0..recording.len() {
             for garbled in [recording[..length].to_vec(), {
                 let mut copy = recording.clone();

@@ -30,8 +30,8 @@ impl Process {
         Self::start("read line")
     }
 
-    fn pid(&self) -> u32 {
-        self.child.id()
+    fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     fn now_ns(&self) -> u64 {
@@ -47,7 +47,7 @@ impl Process {
     fn run_on(&self, cpu: usize) {
         let mut cpus = rustix::thread::CpuSet::new();
         cpus.set(cpu);
-        let pid = Pid::from_child(&self.child);
+        let pid = rustix::process::Pid::from_child(&self.child);
         rustix::thread::sched_setaffinity(Some(pid), &cpus).unwrap();
     }
 }
@@ -208,5 +208,5 @@ fn the_kernel_has_the_files_that_are_read() {
 
 #[test]
 fn no_process_is_not_opened() {
-    assert_eq!(ProcessMeasures::open(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(ProcessMeasures::open(Pid(u32::MAX)).unwrap_err().kind(), io::ErrorKind::NotFound);
 }

@@ -22,8 +22,8 @@ use crate::session::unwinding::{
 };
 
 /// Pids of processes that do not exist: pids are at most 2^22.
-const CHILD: u32 = 1 << 23;
-const GRANDCHILD: u32 = CHILD + 1;
+const CHILD: Pid = Pid(1 << 23);
+const GRANDCHILD: Pid = Pid(CHILD.0 + 1);
 
 /// The table of processes and the installer that it reports to. This process is watched.
 struct Fixture {
@@ -34,8 +34,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Option<Self> {
         let mut fixture = Self::empty()?;
-        fixture.request(own());
-        assert!(fixture.process(own()).is_some());
+        fixture.request(Pid::own());
+        assert!(fixture.process(Pid::own()).is_some());
         Some(fixture)
     }
 
@@ -48,18 +48,18 @@ impl Fixture {
         Some(Self { table, installer })
     }
 
-    fn request(&mut self, pid: u32) {
+    fn request(&mut self, pid: Pid) {
         self.table.request_mappings(pid);
         self.update();
         self.settle();
     }
 
-    fn apply(&mut self, pid: u32, kind: SidebandEventKind) {
+    fn apply(&mut self, pid: Pid, kind: SidebandEventKind) {
         self.apply_unsettled(pid, kind);
         self.settle();
     }
 
-    fn apply_unsettled(&mut self, pid: u32, kind: SidebandEventKind) {
+    fn apply_unsettled(&mut self, pid: Pid, kind: SidebandEventKind) {
         self.table.apply(SidebandEvent {
             time: MonotonicTime(u64::MAX / 2),
             pid,
@@ -70,7 +70,7 @@ impl Fixture {
     }
 
     /// Applies the exit of a process after which no samples of it follow.
-    fn end(&mut self, pid: u32) {
+    fn end(&mut self, pid: Pid) {
         self.apply(pid, SidebandEventKind::Exit);
         self.table.retire_ended(|_| false);
         self.update();
@@ -87,17 +87,17 @@ impl Fixture {
     }
 
     /// The entry of a process in the BPF map.
-    fn process(&self, pid: u32) -> Option<ProcessEntry> {
+    fn process(&self, pid: Pid) -> Option<ProcessEntry> {
         self.installer.maps.process(pid)
     }
 
     fn is_suspended(&self) -> bool {
-        self.installer.processes[&own()].is_suspended
+        self.installer.processes[&Pid::own()].is_suspended
     }
 
     /// Makes the last attempt to install the mappings older.
     fn advance(&mut self, time: Duration) {
-        let process = self.installer.processes.get_mut(&own()).unwrap();
+        let process = self.installer.processes.get_mut(&Pid::own()).unwrap();
         process.back_off = process.back_off.map(|back_off| back_off.earlier_by(time));
     }
 
@@ -114,10 +114,6 @@ impl Fixture {
     }
 }
 
-fn own() -> u32 {
-    std::process::id()
-}
-
 fn jit(start: u64) -> SidebandEventKind {
     let (start, end) = (RuntimeAddress(start), RuntimeAddress(start + 0x1000));
     SidebandEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing: Backing::Jit })
@@ -127,7 +123,7 @@ fn jit(start: u64) -> SidebandEventKind {
 fn the_code_of_this_test_has_an_unwind_rule() {
     let Some(fixture) = Fixture::new() else { return };
     let contents = fixture.installer.maps.contents();
-    let process = fixture.process(own()).unwrap();
+    let process = fixture.process(Pid::own()).unwrap();
     let address = the_code_of_this_test_has_an_unwind_rule as fn() as usize as u64;
     let mapping =
         contents.mappings(process).iter().find(|mapping| mapping.start <= address && address < mapping.end);
@@ -143,13 +139,13 @@ fn the_code_of_this_test_has_an_unwind_rule() {
 #[test]
 fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
     let Some(mut fixture) = Fixture::new() else { return };
-    fixture.apply(own(), jit(0x1000));
-    let process = fixture.installer.processes[&own()].process;
+    fixture.apply(Pid::own(), jit(0x1000));
+    let process = fixture.installer.processes[&Pid::own()].process;
     fixture.installer.installations.take();
     fixture.installer.set_jit_call_frames(process, call_frames(5));
     fixture.settle();
     assert_eq!([0x103f, 0x1040, 0x1044, 0x1050].map(|at| cfa_offset_at(&fixture, at)), [0, 8, 32, 0]);
-    fixture.apply(own(), jit(0x2000));
+    fixture.apply(Pid::own(), jit(0x2000));
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
     fixture
         .installer
@@ -169,10 +165,10 @@ fn jit_code_has_the_rules_of_its_call_frame_information_until_it_is_replaced() {
 #[test]
 fn jit_code_has_its_rules_also_if_the_mappings_of_its_process_are_reported_later() {
     let Some(mut fixture) = Fixture::empty() else { return };
-    let process = fixture.table.prefetch(own());
+    let process = fixture.table.prefetch(Pid::own());
     fixture.installer.set_jit_call_frames(process, call_frames(5));
-    fixture.request(own());
-    fixture.apply(own(), jit(0x1000));
+    fixture.request(Pid::own());
+    fixture.apply(Pid::own(), jit(0x1000));
     assert_eq!(cfa_offset_at(&fixture, 0x1044), 32);
 }
 
@@ -189,7 +185,7 @@ fn call_frames(as_of_ns: u64) -> JitCallFrames {
 /// The offset of the CFA that the mapping at 0x1000 has at an address.
 fn cfa_offset_at(fixture: &Fixture, address: u64) -> i32 {
     let contents = fixture.installer.maps.contents();
-    let mut mappings = contents.mappings(fixture.process(own()).unwrap()).iter();
+    let mut mappings = contents.mappings(fixture.process(Pid::own()).unwrap()).iter();
     contents.rule(mappings.find(|mapping| mapping.start == 0x1000).unwrap(), address).cfa_offset
 }
 
@@ -207,12 +203,12 @@ fn managed_function(start: u64, bytes: u8) -> ManagedFunctionFrames {
 fn dotnet_methods_have_rows_from_their_first_sample_until_their_process_ends() {
     let Some(mut fixture) = Fixture::new() else { return };
     for start in [0x1000, 0x2000] {
-        fixture.apply(own(), jit(start));
+        fixture.apply(Pid::own(), jit(start));
     }
-    let process = fixture.installer.processes[&own()].process;
+    let process = fixture.installer.processes[&Pid::own()].process;
     let look_up = |fixture: &Fixture, addresses: [u64; 4]| {
         let contents = fixture.installer.maps.contents();
-        let mappings = contents.mappings(fixture.process(own()).unwrap());
+        let mappings = contents.mappings(fixture.process(Pid::own()).unwrap());
         addresses.map(|address| {
             let mapping = mappings.iter().find(|mapping| mapping.start <= address && address < mapping.end);
             (contents.rule(mapping.unwrap(), address).cfa_offset, mapping.unwrap().flags)
@@ -241,20 +237,20 @@ fn dotnet_methods_have_rows_from_their_first_sample_until_their_process_ends() {
     assert_eq!(look_up(&fixture, [0x1045, 0x10c5, 0x1f05, 0x2045])[0], (32, scanned));
 
     // Its mappings are evicted and installed again.
-    fixture.installer.remove(own());
+    fixture.installer.remove(Pid::own());
     assert_eq!(tables(&fixture), tables_of_files);
     fixture.table.report_all_mappings();
     fixture.update();
     fixture.settle();
     assert_eq!(look_up(&fixture, [0x1045, 0x1085, 0x1f05, 0x2045]), found);
-    fixture.installer.end(own());
+    fixture.installer.end(Pid::own());
     assert!(fixture.installer.managed.of_process(process).is_none());
 }
 
 #[test]
 fn dotnet_methods_that_are_found_before_the_mappings_of_their_process_have_rows() {
     let Some(mut fixture) = Fixture::empty() else { return };
-    fixture.table.request_mappings(own());
+    fixture.table.request_mappings(Pid::own());
     let changes = fixture.table.take_mapping_changes();
     let process = changes.iter().find_map(|change| match change {
         MappingChange::Current(snapshot) => Some(snapshot.process),
@@ -262,20 +258,20 @@ fn dotnet_methods_that_are_found_before_the_mappings_of_their_process_have_rows(
     });
     fixture.installer.add_managed_functions(process.unwrap(), vec![managed_function(0x1040, 16)]);
     changes.into_iter().for_each(|change| fixture.installer.apply(change));
-    fixture.apply(own(), jit(0x1000));
+    fixture.apply(Pid::own(), jit(0x1000));
     let contents = fixture.installer.maps.contents();
-    let mapping = contents.mappings(fixture.process(own()).unwrap()).first().unwrap();
+    let mapping = contents.mappings(fixture.process(Pid::own()).unwrap()).first().unwrap();
     assert_eq!(contents.rule(mapping, 0x1045).cfa_offset, 32);
 }
 
 #[test]
 fn a_child_shares_the_mappings_of_its_parent_until_one_of_them_changes() {
     let Some(mut fixture) = Fixture::new() else { return };
-    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
-    let before = fixture.process(own());
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
+    let before = fixture.process(Pid::own());
     assert_eq!(fixture.process(CHILD), before);
-    fixture.apply(own(), jit(0x1000));
-    let after = fixture.process(own()).unwrap();
+    fixture.apply(Pid::own(), jit(0x1000));
+    let after = fixture.process(Pid::own()).unwrap();
     assert_eq!(after.mappings, before.unwrap().mappings + 1);
     assert_eq!(fixture.process(CHILD), before);
     fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
@@ -288,9 +284,9 @@ fn a_child_shares_the_mappings_of_its_parent_until_one_of_them_changes() {
 #[test]
 fn outdated_processes_take_turns() {
     let Some(mut fixture) = Fixture::new() else { return };
-    let pids = [own(), CHILD, GRANDCHILD];
+    let pids = [Pid::own(), CHILD, GRANDCHILD];
     for pid in [CHILD, GRANDCHILD] {
-        fixture.apply(pid, SidebandEventKind::Fork { parent: own() });
+        fixture.apply(pid, SidebandEventKind::Fork { parent: Pid::own() });
     }
     for (pid, start) in iter::zip(pids, [0x1000, 0x2000, 0x3000]) {
         fixture.apply_unsettled(pid, jit(start));
@@ -308,8 +304,8 @@ fn outdated_processes_take_turns() {
 fn a_repeated_fork_event_is_harmless() {
     let Some(mut fixture) = Fixture::new() else { return };
     for _ in 0..2 {
-        fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
-        assert_eq!(fixture.process(CHILD), fixture.process(own()));
+        fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
+        assert_eq!(fixture.process(CHILD), fixture.process(Pid::own()));
     }
 }
 
@@ -317,18 +313,18 @@ fn a_repeated_fork_event_is_harmless() {
 fn a_process_beyond_the_share_of_its_tenant_has_no_entry() {
     let Some(mut fixture) = Fixture::new() else { return };
     fixture.installer.process_capacity = SharedCapacity::new(1);
-    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
     fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
     assert!(fixture.process(CHILD).is_some() && fixture.process(GRANDCHILD).is_none());
     fixture.end(CHILD);
-    fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: Pid::own() });
     assert!(fixture.process(GRANDCHILD).is_some());
 }
 
 #[test]
 fn exec_removes_the_mappings_of_the_previous_program() {
     let Some(mut fixture) = Fixture::new() else { return };
-    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
     fixture.apply(CHILD, SidebandEventKind::Execute("other".to_owned()));
     assert_eq!(fixture.process(CHILD), None);
     fixture.apply(CHILD, jit(0x1000));
@@ -339,10 +335,10 @@ fn exec_removes_the_mappings_of_the_previous_program() {
 #[test]
 fn all_mappings_and_tables_are_removed_with_the_last_process() {
     let Some(mut fixture) = Fixture::new() else { return };
-    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
-    fixture.apply(own(), jit(0x1000));
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
+    fixture.apply(Pid::own(), jit(0x1000));
     fixture.end(CHILD);
-    assert!(fixture.process(own()).is_some());
+    assert!(fixture.process(Pid::own()).is_some());
     fixture.installer.clear();
     let installer = &mut fixture.installer;
     assert!(installer.has_unused_tables() && installer.maps.processes().unwrap().is_empty());
@@ -354,18 +350,18 @@ fn all_mappings_and_tables_are_removed_with_the_last_process() {
 fn a_child_whose_fork_event_was_lost_is_removed() {
     let Some(mut fixture) = Fixture::new() else { return };
     // The BPF program has copied the mappings to the child.
-    let own_mappings = fixture.installer.processes[&own()].installed.clone().unwrap();
+    let own_mappings = fixture.installer.processes[&Pid::own()].installed.clone().unwrap();
     fixture.installer.maps.set_process(CHILD, &own_mappings.mappings).unwrap();
     drop(own_mappings);
     fixture.installer.apply(MappingChange::EventsLost);
     assert_eq!(fixture.process(CHILD), None);
-    assert!(fixture.process(own()).is_some());
+    assert!(fixture.process(Pid::own()).is_some());
 }
 
 #[test]
 fn each_installation_is_reported_with_the_time_of_its_mappings() {
     let Some(mut fixture) = Fixture::new() else { return };
-    fixture.apply(own(), jit(0x1000));
+    fixture.apply(Pid::own(), jit(0x1000));
     let taken = fixture.installer.installations.take();
     // The tables of the test program's files are installed in steps.
     let [.., (first_process, first), (last_process, last)] = taken[..] else { panic!("{taken:?}") };
@@ -378,31 +374,31 @@ fn each_installation_is_reported_with_the_time_of_its_mappings() {
 fn a_process_beyond_the_capacity_is_retried_with_back_off() {
     let Some(mut fixture) = Fixture::new() else { return };
     let taken = fixture.fill();
-    fixture.apply(own(), jit(0x1000));
-    let back_off = |fixture: &Fixture| fixture.installer.processes[&own()].back_off.unwrap();
+    fixture.apply(Pid::own(), jit(0x1000));
+    let back_off = |fixture: &Fixture| fixture.installer.processes[&Pid::own()].back_off.unwrap();
     let interval = |fixture: &Fixture| back_off(fixture).interval();
     for start in (0x2000..).step_by(0x2000).take(20) {
         let before = interval(&fixture);
         fixture.advance(before);
-        fixture.apply(own(), jit(start));
+        fixture.apply(Pid::own(), jit(start));
         assert_eq!(interval(&fixture), (2 * before).min(MAX_RETRY_INTERVAL));
-        fixture.apply(own(), jit(start + 0x100_0000));
+        fixture.apply(Pid::own(), jit(start + 0x100_0000));
         assert!(fixture.is_suspended(), "no retry before the back-off has passed");
     }
     fixture.release(taken);
     fixture.advance(MAX_RETRY_INTERVAL);
-    let before = fixture.process(own());
-    fixture.apply(own(), jit(0x1000_0000));
-    assert!(!fixture.is_suspended() && fixture.process(own()) != before);
+    let before = fixture.process(Pid::own());
+    fixture.apply(Pid::own(), jit(0x1000_0000));
+    assert!(!fixture.is_suspended() && fixture.process(Pid::own()) != before);
 }
 
 #[test]
 fn tables_that_have_failed_are_installed_without_a_change_of_the_mappings() {
     let Some(mut fixture) = Fixture::empty() else { return };
     let capacity = fixture.installer.tables.replace_table_capacity(SharedCapacity::new(0));
-    fixture.request(own());
+    fixture.request(Pid::own());
     let tables = |fixture: &Fixture| {
-        let installed = fixture.installer.processes[&own()].installed.as_ref();
+        let installed = fixture.installer.processes[&Pid::own()].installed.as_ref();
         installed.map(|installed| installed.tables.len())
     };
     assert_eq!(tables(&fixture), Some(0));
@@ -420,11 +416,11 @@ fn tables_that_have_failed_are_installed_without_a_change_of_the_mappings() {
 fn a_child_builds_the_failed_tables_of_its_parent() {
     let Some(mut fixture) = Fixture::empty() else { return };
     fixture.installer.tables.replace_table_capacity(SharedCapacity::new(0));
-    fixture.request(own());
-    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.request(Pid::own());
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: Pid::own() });
     assert!(fixture.installer.processes[&CHILD].retry.is_some());
-    let pids: BTreeSet<u32> = fixture.installer.retries.iter().map(|(_, pid)| *pid).collect();
-    assert_eq!(pids, [own(), CHILD].into());
+    let pids: BTreeSet<Pid> = fixture.installer.retries.iter().map(|(_, pid)| *pid).collect();
+    assert_eq!(pids, [Pid::own(), CHILD].into());
 }
 
 #[test]
@@ -437,16 +433,16 @@ fn idle_processes_make_place_for_others() {
         // Once it has copied a byte, its libraries are mapped.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        fixture.request(child.id());
+        fixture.request(Pid(child.id()));
     }
     let taken = fixture.fill();
-    fixture.apply(own(), jit(0x1000));
+    fixture.apply(Pid::own(), jit(0x1000));
     assert!(fixture.is_suspended(), "all processes were sampled a moment ago");
-    idle.iter().for_each(|child| fixture.installer.maps.set_last_use(child.id(), MonotonicTime(1)));
+    idle.iter().for_each(|child| fixture.installer.maps.set_last_use(Pid(child.id()), MonotonicTime(1)));
     fixture.advance(MAX_RETRY_INTERVAL);
-    fixture.apply(own(), jit(0x4000));
+    fixture.apply(Pid::own(), jit(0x4000));
     assert!(!fixture.is_suspended());
-    assert!(idle.iter().all(|child| fixture.process(child.id()).is_none()));
+    assert!(idle.iter().all(|child| fixture.process(Pid(child.id())).is_none()));
     fixture.release(taken);
     for child in &mut idle {
         child.kill().unwrap();
@@ -457,13 +453,13 @@ fn idle_processes_make_place_for_others() {
 #[test]
 fn files_that_are_no_longer_mapped_are_dropped() {
     let Some(mut fixture) = Fixture::new() else { return };
-    let known = fixture.installer.processes[&own()].files.len();
+    let known = fixture.installer.processes[&Pid::own()].files.len();
     for inode in 0..100 {
         let id = FileId { major: 0, minor: 0, inode: 1 << 40 | inode };
         let (start, end) = (RuntimeAddress(0x1000), RuntimeAddress(0x2000));
         let backing = Backing::File { id, path: "/nowhere".into() };
         let mapping = Mapping { start, end, offset: FileOffset(0), backing };
-        fixture.apply(own(), SidebandEventKind::Map(mapping));
+        fixture.apply(Pid::own(), SidebandEventKind::Map(mapping));
     }
-    assert_eq!(fixture.installer.processes[&own()].files.len(), known + 1);
+    assert_eq!(fixture.installer.processes[&Pid::own()].files.len(), known + 1);
 }
