@@ -120,7 +120,7 @@ impl RequestedPerfMap {
         match self.state {
             RequestState::Waiting if self.endpoint.exists() => self.give_up(&Obstacle::Young),
             RequestState::RequestingVersion(_) => {
-                self.give_up(&io::Error::from(io::ErrorKind::TimedOut).into())
+                self.give_up(&io::Error::from(io::ErrorKind::TimedOut).into());
             }
             _ => self.state = RequestState::Finished,
         }
