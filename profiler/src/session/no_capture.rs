@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_addresses::MonotonicTime;
-use profiler_processes::{ProcFs, ProcessFilter};
+use profiler_processes::{Pid, ProcFs, ProcessFilter};
 use profiler_sampler::{Batch, EventPlan};
 
 use super::{Session, interval::Interval};
@@ -26,9 +26,9 @@ impl SessionRecorder {
         false
     }
 
-    pub(super) fn note_session(&mut self, _: &ProcessFilter, _: Option<u32>, _: &EventPlan) {}
+    pub(super) fn note_session(&mut self, _: &ProcessFilter, _: Option<Pid>, _: &EventPlan) {}
 
-    pub(super) fn note_prefetched(&mut self, _: &[u32]) {}
+    pub(super) fn note_prefetched(&mut self, _: &[Pid]) {}
 
     pub(super) fn record(&mut self, _: &Batch) -> Result<()> {
         Ok(())

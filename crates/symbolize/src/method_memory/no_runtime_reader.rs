@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use profiler_addresses::MonotonicTime;
 use profiler_binary_reader::WorkBudget;
-use profiler_processes::{ProcFs, Process};
+use profiler_processes::{Pid, ProcFs, Process};
 
 use super::reading::{ReadFailure, Reading};
 use crate::{locks::AwaitedLocks, modules::Modules};
@@ -18,7 +18,7 @@ impl RuntimeReader {
         Self
     }
 
-    pub(super) fn recording(&self, _: u32) -> Option<Vec<u8>> {
+    pub(super) fn recording(&self, _: Pid) -> Option<Vec<u8>> {
         None
     }
 
