@@ -18,10 +18,12 @@ fn findings(profile: &Profile) -> Vec<(FindingKind, String)> {
     findings.filter(|(kind, _)| *kind != FindingKind::RunQueue).collect()
 }
 
-/// Checks that a profile has this finding alone, with this activity.
+/// Checks that a profile has this finding alone, with this activity. Beside programs that write much memory, the page faults of a start
+/// take several times as long, and are a finding as well.
 fn assert_found(what: &str, profile: &Profile, kind: FindingKind, activity: &str) {
     assert!(profile.ledger().adds_up(), "{what}: {:?}", profile.ledger());
-    let found = findings(profile);
+    let mut found = findings(profile);
+    found.retain(|(found, _)| *found == kind || *found != FindingKind::PageFaults);
     let [(found_kind, text)] = &found[..] else { panic!("{what}: {found:?}") };
     assert_eq!(*found_kind, kind, "{what}: {text}");
     assert!(text.contains(&format!(" % of the CPU time {activity}")), "{what}: {text}");
