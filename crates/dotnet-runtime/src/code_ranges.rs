@@ -5,12 +5,22 @@
 //!
 //! Source: dotnet/runtime, `docs/design/datacontracts/ExecutionManager.md`, "RangeSectionMap"; `vm/codeman.h`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::{error::LookupError, layout::CodeLayout, memory::LimitedMemory};
 
-/// Bits of an address below the index of each level, from the first level on.
-const LEVEL_SHIFTS: [u32; 5] = [49, 41, 33, 25, 17];
+/// Bits of an address below the index of each level, from the first level on, except for the last one.
+const NODE_SHIFTS: [u32; 4] = [49, 41, 33, LAST_LEVEL_SHIFT];
+const LAST_LEVEL_SHIFT: u32 = 25;
+
+/// The same for the last level, whose entries are lists of fragments.
+const FRAGMENT_SHIFT: u32 = 17;
+
+/// The levels of the map.
+const LEVELS: usize = NODE_SHIFTS.len() + 1;
+
+/// Nodes of the last level that are kept: each is for 32 MiB of addresses.
+const MAX_LAST_LEVELS: usize = 4_096;
 
 /// Fragments in one list. A list has those of 128 KiB.
 const MAX_FRAGMENTS_PER_LIST: u32 = 1_000;
@@ -38,22 +48,67 @@ pub(crate) enum CodeRangeContent {
     Precompiled(u64),
 }
 
-/// Finds the range that contains an address.
-///
-/// # Errors
-/// [`LookupError::NoCode`] when no range does; other errors when the map cannot be read.
-pub(crate) fn find_range(
+/// The map of code ranges, and where its last levels are.
+#[derive(Debug, Default)]
+pub(crate) struct CodeRangeMap {
+    /// The nodes of the last level, by the bits of an address above them. The runtime frees those alone that are behind a pointer with
+    /// the mark (`RangeSectionMap::CleanupRangeSections`), which are not kept.
+    last_levels: HashMap<u64, u64>,
+}
+
+impl CodeRangeMap {
+    /// Finds the range that contains an address.
+    ///
+    /// # Errors
+    /// [`LookupError::NoCode`] when no range does; other errors when the map cannot be read.
+    pub(crate) fn find(
+        &mut self,
+        memory: &LimitedMemory,
+        layout: &CodeLayout,
+        address: u64,
+    ) -> Result<CodeRange, LookupError> {
+        let last_level = self.last_level(memory, layout, address)?;
+        let fragments = memory.u64(slot(last_level, address, FRAGMENT_SHIFT)?)?;
+        find_in_list(memory, layout, without_mark(fragments), address)
+    }
+
+    /// The node of the last level for an address.
+    fn last_level(
+        &mut self,
+        memory: &LimitedMemory,
+        layout: &CodeLayout,
+        address: u64,
+    ) -> Result<u64, LookupError> {
+        let key = address >> LAST_LEVEL_SHIFT;
+        if let Some(known) = self.last_levels.get(&key) {
+            return Ok(*known);
+        }
+        let (mut node, mut can_be_freed) = (layout.map, false);
+        for shift in NODE_SHIFTS {
+            let pointer = memory.u64(slot(node, address, shift)?)?;
+            can_be_freed |= pointer & IS_COLLECTIBLE != 0;
+            node = without_mark(pointer).ok_or(LookupError::NoCode)?;
+        }
+        if !can_be_freed && self.last_levels.len() < MAX_LAST_LEVELS {
+            self.last_levels.insert(key, node);
+        }
+        Ok(node)
+    }
+}
+
+/// The address of the entry for an address in a node whose index is above this bit.
+fn slot(node: u64, address: u64, shift: u32) -> Result<u64, LookupError> {
+    let index = address >> shift & 0xff;
+    node.checked_add(index * 8).ok_or(LookupError::Malformed("code range map"))
+}
+
+/// Finds the range that contains an address in a list of fragments.
+fn find_in_list(
     memory: &LimitedMemory,
     layout: &CodeLayout,
+    mut fragment: Option<u64>,
     address: u64,
 ) -> Result<CodeRange, LookupError> {
-    let mut entry = layout.map;
-    for shift in LEVEL_SHIFTS {
-        let index = address >> shift & 0xff;
-        let slot = entry.checked_add(index * 8).ok_or(LookupError::Malformed("code range map"))?;
-        entry = pointer(memory, slot)?.ok_or(LookupError::NoCode)?;
-    }
-    let mut fragment = Some(entry);
     for _ in 0..MAX_FRAGMENTS_PER_LIST {
         let Some(at) = fragment else { return Err(LookupError::NoCode) };
         let CodeLayout { fragment_begin, fragment_end, fragment_section, fragment_next, .. } = *layout;
@@ -77,7 +132,7 @@ pub(crate) fn find_range(
 pub(crate) fn find_heaps(memory: &LimitedMemory, layout: &CodeLayout) -> Result<Vec<CodeRange>, LookupError> {
     const NODE_BYTES: usize = 256 * 8;
     let mut nodes = vec![layout.map];
-    for _ in LEVEL_SHIFTS {
+    for _ in 0..LEVELS {
         let mut next = Vec::new();
         for node in nodes {
             let entries = memory.array::<NODE_BYTES>(node)?;

@@ -15,7 +15,7 @@ use profiler_dotnet_symbols::{
 
 use crate::{
     code_header::{CodeBlock, MethodHeader, find_code},
-    code_ranges::{CodeRange, CodeRangeContent, find_range},
+    code_ranges::{CodeRange, CodeRangeContent, CodeRangeMap},
     descriptor::DataDescriptor,
     error::{DescriptorError, LookupError, StateError},
     freeable_code,
@@ -92,6 +92,7 @@ pub struct DotNetRuntime {
     budget: Arc<WorkBudget>,
     /// Precompiled images, by the address where they are loaded.
     images: HashMap<u64, PrecompiledImage>,
+    ranges: CodeRangeMap,
     /// The code range of the last lookup.
     last_range: Option<CodeRange>,
 }
@@ -133,6 +134,7 @@ impl DotNetRuntime {
             modules,
             budget: Arc::clone(budget),
             images: HashMap::new(),
+            ranges: CodeRangeMap::default(),
             last_range: None,
         })
     }
@@ -152,7 +154,7 @@ impl DotNetRuntime {
         if address.0 >= CODE_END {
             return Err(LookupError::NoCode);
         }
-        let range = find_range(&self.memory, &self.layouts.code, address.0)?;
+        let range = self.ranges.find(&self.memory, &self.layouts.code, address.0)?;
         self.last_range = Some(range);
         match range.content {
             CodeRangeContent::Stubs => self.stub_at(address),
@@ -181,7 +183,7 @@ impl DotNetRuntime {
         let (memory, code) = (&self.memory, &self.layouts.code);
         // The method was named just before, most often.
         let last = self.last_range.take().filter(|range| (range.begin..range.end).contains(&address.0));
-        let range = last.map_or_else(|| find_range(memory, code, address.0), Ok)?;
+        let range = last.map_or_else(|| self.ranges.find(memory, code, address.0), Ok)?;
         let CodeRangeContent::Heap(heap) = range.content else { return Err(LookupError::NoMethod) };
         let find = || match find_code(memory, code, &range, heap, address.0)? {
             CodeBlock::Method(header) => Ok(header),

@@ -98,6 +98,33 @@ fn code_of_a_collectible_assembly_can_be_freed() {
 }
 
 #[test]
+fn levels_of_the_map_that_stay_are_read_once() {
+    /// The levels in front of the last one.
+    const KEPT_LEVELS: u64 = 4;
+    let reads_of_third = |change: &dyn Fn(&mut TestMemory)| {
+        let (mut memory, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
+        change(&mut memory);
+        let mut runtime = open(memory, symbols);
+        // The second one has the metadata as well.
+        let reads = [(); 3].map(|()| {
+            runtime.find(RuntimeAddress(code_of(RUN)), &NoFiles).unwrap();
+            runtime.last_cost().reads
+        });
+        reads[2]
+    };
+    let without_mark = |memory: &mut TestMemory, level: u64| {
+        let shift = [49, 41, 33, 25][level as usize];
+        let next = CODE_MAP + (level + 1) * LEVEL_BYTES;
+        memory.write_u64(CODE_MAP + level * LEVEL_BYTES + (CODE >> shift & 0xff) * 8, next);
+    };
+    let marked = reads_of_third(&|_| ());
+    let partly = reads_of_third(&|memory| (0..KEPT_LEVELS - 1).for_each(|level| without_mark(memory, level)));
+    assert_eq!(partly, marked, "the last level can be freed");
+    let kept = reads_of_third(&|memory| (0..KEPT_LEVELS).for_each(|level| without_mark(memory, level)));
+    assert_eq!(kept, marked - KEPT_LEVELS);
+}
+
+#[test]
 fn code_that_can_be_freed_is_listed() {
     let listed = |change: &dyn Fn(&mut TestMemory)| {
         let (mut memory, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
