@@ -85,56 +85,56 @@ pub(crate) fn find_code(
     })?;
     let start = base.checked_add(start).filter(|start| *start <= address && *start >= range.begin);
     let start = start.ok_or(LookupError::Malformed("map of methods"))?;
-    let header = memory.u64(start.wrapping_sub(8))?;
-    if header <= layout.last_stub_kind {
-        return Ok(CodeBlock::Stub);
+    match read_header(memory, layout, range, start)? {
+        Some(header) => {
+            let function = header.functions(range).find(|function| function.code.contains(&address));
+            check_unwind_info(memory, function.ok_or(LookupError::NoMethod)?.unwind_info)?;
+            Ok(CodeBlock::Method(header))
+        }
+        None => Ok(CodeBlock::Stub),
     }
-    read_header(memory, layout, range, &Place { start, header, address }).map(CodeBlock::Method)
 }
 
-/// Where code begins, where its header is, and the address that is looked up.
-struct Place {
-    start: u64,
-    header: u64,
-    address: u64,
-}
-
-fn read_header(
+/// Reads the header of the code that starts at an address; `None` for a stub.
+///
+/// # Errors
+/// [`LookupError::Malformed`] when it is not that of a method; other errors when it cannot be read.
+pub(crate) fn read_header(
     memory: &LimitedMemory,
     layout: &CodeLayout,
     range: &CodeRange,
-    place: &Place,
-) -> Result<MethodHeader, LookupError> {
-    let &Place { start, header, address } = place;
+    start: u64,
+) -> Result<Option<MethodHeader>, LookupError> {
+    let header = memory.u64(start.wrapping_sub(8))?;
+    if header <= layout.last_stub_kind {
+        return Ok(None);
+    }
     if layout.runtime_function_bytes != FUNCTION_BYTES as u64 {
         return Err(LookupError::Malformed("table of functions"));
     }
-    let fields = memory.fields(header, &[layout.header_method, layout.header_unwind_count]);
+    // Most methods have one function.
+    let last_word = layout.header_unwind_infos.saturating_add(FUNCTION_BYTES as u64 - 8);
+    let fields = memory.fields(header, &[layout.header_method, layout.header_unwind_count, last_word]);
     let (method, count) = (fields.u64(layout.header_method)?, fields.u32(layout.header_unwind_count)?);
-    if count > MAX_FUNCTIONS {
-        return Err(LookupError::TooLarge("table of functions"));
-    }
-    let functions =
-        memory.bytes(header.wrapping_add(layout.header_unwind_infos), count as usize * FUNCTION_BYTES)?;
+    let functions = match count {
+        0 => Vec::new(),
+        1 => fields.array::<FUNCTION_BYTES>(layout.header_unwind_infos)?.to_vec(),
+        2..=MAX_FUNCTIONS => {
+            memory.bytes(header.wrapping_add(layout.header_unwind_infos), count as usize * FUNCTION_BYTES)?
+        }
+        _ => return Err(LookupError::TooLarge("table of functions")),
+    };
     let mut end = start;
-    let mut contains_address = false;
     for function in functions.as_chunks::<FUNCTION_BYTES>().0 {
-        let Function { code, unwind_info } = Function::at(range, function);
+        let Function { code, .. } = Function::at(range, function);
         // The functions of a method follow each other, the first one from the start of its code on.
         let is_in_order = if end == start { code.start == start } else { code.start >= end };
         if !is_in_order || code.is_empty() || code.end > range.end {
             return Err(LookupError::Malformed("table of functions"));
         }
-        if code.contains(&address) {
-            check_unwind_info(memory, unwind_info)?;
-            contains_address = true;
-        }
         end = code.end;
     }
-    if !contains_address {
-        return Err(LookupError::NoMethod);
-    }
-    Ok(MethodHeader { start, end, method, header, functions })
+    Ok(Some(MethodHeader { start, end, method, header, functions }))
 }
 
 /// Checks that a function has unwind information: code that is freed and reused does not.

@@ -56,12 +56,23 @@ fn read_unwind_info(memory: &LimitedMemory, at: u64) -> Result<Vec<u8>, LookupEr
     const VERSION: u8 = 1;
     const UNW_FLAG_CHAININFO: u8 = 4 << 3;
     const SLOT_BYTES: usize = 2;
-    let [version_and_flags, _prologue_bytes, slots, _frame] = memory.array::<HEADER_BYTES>(at)?;
+    /// Most methods have no more.
+    const FEW_SLOTS: usize = 6;
+    let few = memory.bytes(at, HEADER_BYTES + SLOT_BYTES * FEW_SLOTS);
+    let mut info = few.or_else(|_| memory.bytes(at, HEADER_BYTES))?;
+    let &[version_and_flags, _prologue_bytes, slots, ..] = &info[..] else {
+        return Err(LookupError::Malformed("unwind information"));
+    };
     // The JIT chains none.
     if version_and_flags & 7 != VERSION || version_and_flags & UNW_FLAG_CHAININFO != 0 {
         return Err(LookupError::Malformed("unwind information"));
     }
-    Ok(memory.bytes(at, HEADER_BYTES + SLOT_BYTES * usize::from(slots))?)
+    let length = HEADER_BYTES + SLOT_BYTES * usize::from(slots);
+    if length > info.len() {
+        info = memory.bytes(at, length)?;
+    }
+    info.truncate(length);
+    Ok(info)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use profiler_binary_reader::Image;
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 
 use crate::{
-    DataDescriptor, DotNetRuntime, FunctionFrames, ManagedThread, ReadLimits,
+    CodeWithFrames, DataDescriptor, DotNetRuntime, FunctionFrames, ManagedThread, ReadLimits,
     test_image::{self, DYNAMIC, GET, Place, RUN, STUB, Version, code_of},
 };
 
@@ -45,7 +45,8 @@ pub fn find_methods(input: &[u8]) {
         let address = RuntimeAddress(code_of(method) + 5);
         let _ = runtime.find(address, &NoFiles);
         let cost_of_name = runtime.last_cost();
-        if let Ok(functions) = runtime.function_frames(address) {
+        if let Ok(CodeWithFrames { frames: Ok(functions), .. }) = runtime.find_with_frames(address, &NoFiles)
+        {
             let code_bytes =
                 |function: &FunctionFrames| (function.code.end.0 - function.code.start.0) as usize;
             assert!(functions.iter().all(|function| function.instructions.len() == code_bytes(function)));

@@ -17,7 +17,7 @@
 //! name, spelled as those from EventPipe
 //! ```
 //!
-//! [`DotNetRuntime::function_frames`] reads what describes the frames of a method, which often has no frame pointer.
+//! [`DotNetRuntime::find_with_frames`] reads with the name what describes the frames of a method, which often has no frame pointer.
 //!
 //! [`DotNetRuntime::threads`] lists the managed threads, [`DotNetRuntime::monitors`] the locks that threads hold and others
 //! wait for, and [`DotNetRuntime::owners`] the threads that hold these.
@@ -98,6 +98,6 @@ pub use error::{DescriptorError, LookupError, StateError};
 pub use function_frames::FunctionFrames;
 pub use memory::{Memory, ReadError, ReadLimits};
 pub use monitors::HeldMonitor;
-pub use runtime::{CodeKind, DotNetRuntime, RuntimeCode, RuntimeSymbols};
+pub use runtime::{CodeKind, CodeWithFrames, DotNetRuntime, RuntimeCode, RuntimeSymbols};
 pub use symbols::find_symbols;
 pub use threads::{GcMode, Listing, ManagedThread};

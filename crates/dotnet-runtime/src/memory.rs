@@ -17,6 +17,9 @@ use thiserror::Error;
 /// The first address that is not of user space (x86-64 with four levels of page tables).
 const USER_SPACE_END: u64 = 1 << 47;
 
+/// The span of fields that are read together.
+const MAX_FIELDS_BYTES: usize = 256;
+
 /// The memory of a process.
 pub trait Memory: fmt::Debug + Send + Sync {
     /// Fills `into` with the bytes from `address`.
@@ -152,14 +155,17 @@ impl LimitedMemory {
 
     /// The fields of a structure at these offsets, which are read together if they are near each other.
     pub(crate) fn fields(&self, structure: u64, offsets: &[u64]) -> Fields<'_> {
-        const MAX_SPAN_BYTES: u64 = 256;
         let first = offsets.iter().min().copied().unwrap_or_default();
         let last = offsets.iter().max().copied().unwrap_or_default();
         let span = (last - first).saturating_add(size_of::<u64>() as u64);
-        // A capture of an earlier version has the fields alone.
-        let read = || self.bytes(structure.wrapping_add(first), span as usize).ok();
-        let bytes = if span <= MAX_SPAN_BYTES { read() } else { None };
-        Fields { memory: self, structure, first, bytes: bytes.unwrap_or_default() }
+        let mut fields = Fields { memory: self, structure, first, bytes: [0; MAX_FIELDS_BYTES], known: 0 };
+        if span <= MAX_FIELDS_BYTES as u64 {
+            let into = &mut fields.bytes[..span as usize];
+            // What follows the last field can be unreadable, and a capture of an earlier version has the fields alone.
+            let is_read = self.read_into(structure.wrapping_add(first), into).is_ok();
+            fields.known = if is_read { span as usize } else { 0 };
+        }
+        fields
     }
 
     /// Reads a string up to its zero byte; one that is longer than `limit` bytes is cut off.
@@ -218,7 +224,9 @@ pub(crate) struct Fields<'a> {
     structure: u64,
     /// The offset of `bytes` in the structure.
     first: u64,
-    bytes: Vec<u8>,
+    bytes: [u8; MAX_FIELDS_BYTES],
+    /// How many of `bytes` were read.
+    known: usize,
 }
 
 impl Fields<'_> {
@@ -239,9 +247,9 @@ impl Fields<'_> {
         self.array(offset).map(u64::from_le_bytes)
     }
 
-    fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N], ReadError> {
+    pub(crate) fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N], ReadError> {
         let start = offset.checked_sub(self.first).and_then(|start| usize::try_from(start).ok());
-        let known = start.and_then(|start| self.bytes.get(start..)?.first_chunk::<N>());
+        let known = start.and_then(|start| self.bytes[..self.known].get(start..)?.first_chunk::<N>());
         known.map_or_else(|| self.memory.array(self.structure.wrapping_add(offset)), |bytes| Ok(*bytes))
     }
 }

@@ -14,7 +14,7 @@ use profiler_dotnet_symbols::{
 };
 
 use crate::{
-    code_header::{CodeBlock, MethodHeader, find_code},
+    code_header::{CodeBlock, MethodHeader, find_code, read_header},
     code_ranges::{CodeRange, CodeRangeContent, CodeRangeMap},
     descriptor::DataDescriptor,
     error::{DescriptorError, LookupError, StateError},
@@ -22,7 +22,7 @@ use crate::{
     function_frames::{self, FunctionFrames},
     layout::Layouts,
     memory::{LimitedMemory, Memory, MemoryImage, ReadError, ReadLimits},
-    method_desc::{Definition, MethodDesc, is_lightweight},
+    method_desc::{Definition, MethodDesc},
     method_names::build_name,
     modules::Modules,
     monitors::{HeldMonitor, MonitorReader},
@@ -83,6 +83,18 @@ pub enum CodeKind {
     Precompiled,
 }
 
+/// What is at an address, and what describes its frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeWithFrames {
+    /// What is at the address.
+    pub code: RuntimeCode,
+    /// What describes the frames of the method, function by function in ascending order. It holds as long as the process runs.
+    ///
+    /// Code that the runtime can free has [`LookupError::CanBeFreed`] instead, a stub or precompiled code
+    /// [`LookupError::NoMethod`], another method the reason why its frames cannot be read.
+    pub frames: Result<Vec<FunctionFrames>, LookupError>,
+}
+
 /// The runtime of a process.
 #[derive(Debug)]
 pub struct DotNetRuntime {
@@ -93,8 +105,16 @@ pub struct DotNetRuntime {
     /// Precompiled images, by the address where they are loaded.
     images: HashMap<u64, PrecompiledImage>,
     ranges: CodeRangeMap,
-    /// The code range of the last lookup.
-    last_range: Option<CodeRange>,
+}
+
+/// Where a lookup found a method.
+struct MethodPlace {
+    range: CodeRange,
+    /// The list node of its code heap.
+    heap: u64,
+    /// The address that is looked up.
+    address: u64,
+    header: MethodHeader,
 }
 
 /// A precompiled image in memory.
@@ -135,7 +155,6 @@ impl DotNetRuntime {
             budget: Arc::clone(budget),
             images: HashMap::new(),
             ranges: CodeRangeMap::default(),
-            last_range: None,
         })
     }
 
@@ -149,52 +168,50 @@ impl DotNetRuntime {
         address: RuntimeAddress,
         files: &dyn AssemblyFiles,
     ) -> Result<RuntimeCode, LookupError> {
+        self.look_up(address, files, false).map(|found| found.code)
+    }
+
+    /// Returns what [`find`](Self::find) does, and what describes the frames of the method.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find). Frames that cannot be read have an error of their own.
+    pub fn find_with_frames(
+        &mut self,
+        address: RuntimeAddress,
+        files: &dyn AssemblyFiles,
+    ) -> Result<CodeWithFrames, LookupError> {
+        self.look_up(address, files, true)
+    }
+
+    fn look_up(
+        &mut self,
+        address: RuntimeAddress,
+        files: &dyn AssemblyFiles,
+        reads_frames: bool,
+    ) -> Result<CodeWithFrames, LookupError> {
         self.memory.begin();
         self.modules.begin();
         if address.0 >= CODE_END {
             return Err(LookupError::NoCode);
         }
         let range = self.ranges.find(&self.memory, &self.layouts.code, address.0)?;
-        self.last_range = Some(range);
+        let without_frames = |code| CodeWithFrames { code, frames: Err(LookupError::NoMethod) };
         match range.content {
-            CodeRangeContent::Stubs => self.stub_at(address),
-            CodeRangeContent::Precompiled(module) => self.find_precompiled(&range, module, address, files),
+            CodeRangeContent::Stubs => self.stub_at(address).map(without_frames),
+            CodeRangeContent::Precompiled(module) => {
+                self.find_precompiled(&range, module, address, files).map(without_frames)
+            }
             CodeRangeContent::Heap(heap) => {
                 let code = find_code(&self.memory, &self.layouts.code, &range, heap, address.0)?;
                 match code {
-                    CodeBlock::Stub => self.stub_at(address),
-                    CodeBlock::Method(header) => self.name_method(&range, heap, address, &header),
+                    CodeBlock::Stub => self.stub_at(address).map(without_frames),
+                    CodeBlock::Method(header) => {
+                        let place = MethodPlace { range, heap, address: address.0, header };
+                        self.read_method(&place, reads_frames)
+                    }
                 }
             }
         }
-    }
-
-    /// Returns what describes the frames of the method at an address, function by function in ascending order. It holds as long as the
-    /// process runs: code that the runtime can free has none.
-    ///
-    /// # Errors
-    /// [`LookupError`]: [`CanBeFreed`](LookupError::CanBeFreed), [`NoMethod`](LookupError::NoMethod) for a stub or precompiled code,
-    /// or why the method cannot be read.
-    pub fn function_frames(&mut self, address: RuntimeAddress) -> Result<Vec<FunctionFrames>, LookupError> {
-        self.memory.begin();
-        if address.0 >= CODE_END {
-            return Err(LookupError::NoCode);
-        }
-        let (memory, code) = (&self.memory, &self.layouts.code);
-        // The method was named just before, most often.
-        let last = self.last_range.take().filter(|range| (range.begin..range.end).contains(&address.0));
-        let range = last.map_or_else(|| self.ranges.find(memory, code, address.0), Ok)?;
-        let CodeRangeContent::Heap(heap) = range.content else { return Err(LookupError::NoMethod) };
-        let find = || match find_code(memory, code, &range, heap, address.0)? {
-            CodeBlock::Method(header) => Ok(header),
-            CodeBlock::Stub => Err(LookupError::NoMethod),
-        };
-        let header = find()?;
-        if range.is_collectible || is_lightweight(memory, &self.layouts.method, header.method)? {
-            return Err(LookupError::CanBeFreed);
-        }
-        let frames = function_frames::read(memory, &range, &header)?;
-        if find()? == header { Ok(frames) } else { Err(LookupError::CodeChanged) }
     }
 
     /// Returns the starts of the methods whose code the runtime can free ([`RuntimeCode::can_be_freed`]). One that is compiled
@@ -280,41 +297,63 @@ impl DotNetRuntime {
         self.images.values().map(|image| image.tables.cached_bytes()).sum()
     }
 
-    /// Names a method. What identifies the code and the method is read again afterwards: the runtime frees code and reuses its
-    /// memory at any time.
-    fn name_method(
+    /// Reads the name of a method, and what describes its frames if `reads_frames`. What identifies the code is read again
+    /// afterwards: the runtime frees code and reuses its memory at any time.
+    fn read_method(
         &mut self,
-        range: &CodeRange,
-        heap: u64,
-        address: RuntimeAddress,
-        header: &MethodHeader,
-    ) -> Result<RuntimeCode, LookupError> {
-        let read = |memory: &LimitedMemory| MethodDesc::read(memory, &self.layouts.method, header.method);
-        let method = read(&self.memory)?;
+        place: &MethodPlace,
+        reads_frames: bool,
+    ) -> Result<CodeWithFrames, LookupError> {
+        let MethodPlace { range, header, .. } = place;
+        let method = MethodDesc::read(&self.memory, &self.layouts.method, header.method)?;
         let named = build_name(&self.memory, &self.layouts.types, &mut self.modules, &method);
-        let code = find_code(&self.memory, &self.layouts.code, range, heap, address.0);
-        match (code, read(&self.memory)) {
-            (Err(LookupError::Read(error @ (ReadError::LimitExceeded | ReadError::TimedOut))), _)
-            | (_, Err(LookupError::Read(error @ (ReadError::LimitExceeded | ReadError::TimedOut)))) => {
-                return Err(error.into());
-            }
-            (Ok(CodeBlock::Method(again)), Ok(same)) if again == *header && same == method => {}
-            _ => return Err(LookupError::CodeChanged),
-        }
-        let named = named?;
         // Stubs in IL are in code heaps that are never freed, except with a collectible assembly.
         let (kind, is_lightweight) = match method.definition {
             Definition::Metadata(_) => (CodeKind::Compiled, false),
             Definition::Dynamic { is_lightweight, .. } => (CodeKind::Dynamic, is_lightweight),
         };
-        Ok(RuntimeCode {
+        let can_be_freed = range.is_collectible || is_lightweight;
+        let frames = match (can_be_freed, reads_frames && named.is_ok()) {
+            (true, _) => Err(LookupError::CanBeFreed),
+            (false, true) => function_frames::read(&self.memory, range, header),
+            (false, false) => Ok(Vec::new()),
+        };
+        self.check_is_unchanged(place, &method, can_be_freed)?;
+        let named = named?;
+        let code = RuntimeCode {
             start: RuntimeAddress(header.start),
             size_bytes: header.end - header.start,
             name: named.name,
             module_file_name: named.file_name,
             kind,
-            can_be_freed: range.is_collectible || is_lightweight,
-        })
+            can_be_freed,
+        };
+        Ok(CodeWithFrames { code, frames })
+    }
+
+    /// Reads again what identifies the code and the method. That of a method whose code can be freed is found anew: its entry in
+    /// the map of methods can be gone, or its description that of another method.
+    fn check_is_unchanged(
+        &self,
+        place: &MethodPlace,
+        method: &MethodDesc,
+        can_be_freed: bool,
+    ) -> Result<(), LookupError> {
+        let (memory, layout) = (&self.memory, &self.layouts.code);
+        let MethodPlace { range, heap, address, header } = place;
+        let is_unchanged = || -> Result<bool, LookupError> {
+            if !can_be_freed {
+                return Ok(read_header(memory, layout, range, header.start)?.as_ref() == Some(header));
+            }
+            let code = find_code(memory, layout, range, *heap, *address)?;
+            let same = MethodDesc::read(memory, &self.layouts.method, header.method)?;
+            Ok(matches!(code, CodeBlock::Method(again) if again == *header) && same == *method)
+        };
+        match is_unchanged() {
+            Ok(true) => Ok(()),
+            Err(error @ LookupError::Read(ReadError::LimitExceeded | ReadError::TimedOut)) => Err(error),
+            Ok(false) | Err(_) => Err(LookupError::CodeChanged),
+        }
     }
 
     /// Recognizes a stub by its code. The code around it can be at the end of a mapping.

@@ -107,14 +107,17 @@ impl<'a> TypeReader<'a> {
         const GENERICS: u32 = 0x30;
         const GENERIC_INSTANCE: u32 = 0x10;
         const SHARED_INSTANCE: u32 = 0x20;
-        let flags = self.memory.u32(address.wrapping_add(self.layout.flags))?;
+        let TypeLayouts { flags, flags2, module, per_instance, .. } = *self.layout;
+        let fields = self.memory.fields(address, &[flags, flags2, module, per_instance]);
+        let flags = fields.u32(flags)?;
         if flags & HAS_COMPONENT_SIZE != 0 && flags & CATEGORY == ARRAY {
-            let element = self.memory.u64(address.wrapping_add(self.layout.per_instance))?;
-            let element = Box::new(self.read_handle(element, depth)?);
+            let element = Box::new(self.read_handle(fields.u64(per_instance)?, depth)?);
             let rank = if flags & IS_VECTOR != 0 { None } else { Some(self.read_rank(address)?) };
             return Ok(Type::Array(element, rank));
         }
-        let definition = self.read_definition(address)?;
+        let module = Some(self.modules.index_of(fields.u64(module)?)?);
+        let token = Token { table: Table::TypeDef, row: fields.u32(flags2)? >> 8 };
+        let definition = Type::Named { is_value: false, token, module };
         let is_instance = flags & HAS_COMPONENT_SIZE == 0
             && [GENERIC_INSTANCE, SHARED_INSTANCE].contains(&(flags & GENERICS));
         if !is_instance {
@@ -122,15 +125,8 @@ impl<'a> TypeReader<'a> {
         }
         Ok(Type::Generic {
             definition: Box::new(definition),
-            arguments: self.read_arguments(address, depth)?,
+            arguments: self.read_arguments(fields.u64(per_instance)?, depth)?,
         })
-    }
-
-    fn read_definition(&mut self, method_table: u64) -> Result<Type, LookupError> {
-        let module = self.memory.u64(method_table.wrapping_add(self.layout.module))?;
-        let row = self.memory.u32(method_table.wrapping_add(self.layout.flags2))? >> 8;
-        let module = Some(self.modules.index_of(module)?);
-        Ok(Type::Named { is_value: false, token: Token { table: Table::TypeDef, row }, module })
     }
 
     fn read_rank(&mut self, method_table: u64) -> Result<u32, LookupError> {
@@ -148,9 +144,8 @@ impl<'a> TypeReader<'a> {
 
     /// Reads the type arguments: those of the type itself are in the last dictionary. The numbers are in front of the table of
     /// dictionaries (`GenericsDictInfo`).
-    fn read_arguments(&mut self, method_table: u64, depth: u32) -> Result<Vec<Type>, LookupError> {
+    fn read_arguments(&mut self, dictionaries: u64, depth: u32) -> Result<Vec<Type>, LookupError> {
         const INFO_BYTES: u64 = 8;
-        let dictionaries = self.memory.u64(method_table.wrapping_add(self.layout.per_instance))?;
         let info = dictionaries.wrapping_sub(INFO_BYTES);
         let count = self.memory.u16(info.wrapping_add(self.layout.dictionary_count))?;
         let arguments = self.memory.u16(info.wrapping_add(self.layout.type_arguments))?;

@@ -449,7 +449,7 @@ fn damaged_memory_takes_bounded_reads_and_does_not_panic() {
             let address = RuntimeAddress(code_of(method) + 5);
             let _ = runtime.find(address, &NoFiles);
             assert!(runtime.last_cost().reads <= limits.reads + 10, "{:?}", runtime.last_cost());
-            let _ = runtime.function_frames(address);
+            let _ = runtime.find_with_frames(address, &NoFiles);
             assert!(runtime.last_cost().reads <= limits.reads + 10, "{:?}", runtime.last_cost());
         }
     }

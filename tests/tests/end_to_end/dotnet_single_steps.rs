@@ -87,11 +87,12 @@ impl JitCode {
 
     /// Adds the method at an address, if it is one of the workload.
     fn add(&mut self, runtime: &mut DotNetRuntime, address: u64) {
-        let Ok(code) = runtime.find(RuntimeAddress(address), &NoFiles) else { return };
-        let Some(name) = code.name.split_once("Workload.Frameless.").map(|(_, name)| name) else { return };
+        let Ok(found) = runtime.find_with_frames(RuntimeAddress(address), &NoFiles) else { return };
+        let Some(name) = found.code.name.split_once("Workload.Frameless.").map(|(_, name)| name) else {
+            return;
+        };
         let name = name.split('(').next().unwrap();
-        let functions = runtime.function_frames(RuntimeAddress(address)).unwrap();
-        for (index, function) in functions.into_iter().enumerate() {
+        for (index, function) in found.frames.unwrap().into_iter().enumerate() {
             let name = if index == 0 { name.to_owned() } else { format!("{name} handler") };
             let (start, end) = (function.code.start.0, function.code.end.0);
             let instructions = function.instructions.clone();

@@ -40,7 +40,8 @@ mod measured {
 
     #[test]
     fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
-        const LIMIT_PERCENT: f64 = 2.0;
+        // Cut stacks do not suffice, also where other programs leave the target a third of a CPU.
+        const LIMIT_PERCENT: f64 = 0.5;
         let Some(_lock) = measure_alone() else { return };
         let workload = Workload::start("deep");
         let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);

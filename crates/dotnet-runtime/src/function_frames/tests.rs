@@ -10,11 +10,15 @@ use crate::{
         header_of,
     },
     test_memory::{ChangingMemory, TestMemory},
-    tests::open,
+    tests::{NoFiles, open},
 };
 
 /// The unwind information of all functions of the image.
 const UNWIND_INFO: u64 = CODE + 0x8000;
+
+fn frames_at(runtime: &mut DotNetRuntime, address: u64) -> Result<Vec<FunctionFrames>, LookupError> {
+    runtime.find_with_frames(RuntimeAddress(address), &NoFiles)?.frames
+}
 
 fn frames_after(
     change: impl FnOnce(&mut TestMemory),
@@ -22,7 +26,7 @@ fn frames_after(
 ) -> Result<Vec<FunctionFrames>, LookupError> {
     let (mut memory, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
     change(&mut memory);
-    open(memory, symbols).function_frames(RuntimeAddress(address))
+    frames_at(&mut open(memory, symbols), address)
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn a_method_has_the_unwind_information_and_instructions_of_each_function() {
     for version in [Version::Net9, Version::Net10] {
         let (mut memory, symbols) = test_image::build(version, Place::LoadedImage);
         memory.write(code_of(RUN), &[0x55, 0x5d, 0xc3]);
-        let functions = open(memory, symbols).function_frames(RuntimeAddress(code_of(RUN) + 5)).unwrap();
+        let functions = frames_at(&mut open(memory, symbols), code_of(RUN) + 5).unwrap();
         let handler = code_of(RUN) + METHOD_BYTES;
         let expected = [code_of(RUN)..handler, handler..handler + HANDLER_BYTES].map(|code| FunctionFrames {
             instructions: match code.start == code_of(RUN) {
@@ -52,8 +56,6 @@ fn code_without_lasting_frames_has_a_reason() {
     assert_eq!(collectible, Err(LookupError::CanBeFreed));
     assert_eq!(frames(code_of(STUB)), Err(LookupError::NoMethod));
     assert_eq!(frames(code_of(RUN) + METHOD_BYTES + HANDLER_BYTES), Err(LookupError::NoMethod));
-    let precompiled = frames_after(|memory| memory.write_u64(SECTION + 32, 0x1000), code_of(RUN));
-    assert_eq!(precompiled, Err(LookupError::NoMethod));
     for address in [0, CODE - 1, 1 << 47, u64::MAX] {
         assert_eq!(frames(address), Err(LookupError::NoCode), "{address:x}");
     }
@@ -88,7 +90,7 @@ fn a_method_that_is_replaced_meanwhile_has_no_frames() {
     let mut outcomes = [0, 0, 0];
     for changes_at in 0..100 {
         let memory = ChangingMemory::new(&before, &after, changes_at);
-        match open(memory, symbols).function_frames(RuntimeAddress(code_of(RUN))) {
+        match frames_at(&mut open(memory, symbols), code_of(RUN)) {
             Ok(functions) if functions.len() == 2 => {
                 assert_eq!(functions[0].instructions[0], 0);
                 outcomes[0] += 1;
@@ -112,7 +114,7 @@ fn a_method_that_exceeds_the_limits_has_no_frames() {
     let frames = |limits| {
         let memory = Arc::new(memory.clone());
         let mut runtime = DotNetRuntime::open(memory, symbols, limits, &Arc::default()).unwrap();
-        let frames = runtime.function_frames(RuntimeAddress(code_of(RUN)));
+        let frames = frames_at(&mut runtime, code_of(RUN));
         (frames, runtime.last_cost())
     };
     let (found, cost) = frames(ReadLimits::default());

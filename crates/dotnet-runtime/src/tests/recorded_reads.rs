@@ -47,13 +47,14 @@ fn recording(version: Version, methods: &[u64], has_locks: bool) -> Vec<u8> {
     }
     let read = Arc::default();
     let mut runtime = open(RecordedMemory { memory, read: Arc::clone(&read) }, symbols);
-    let addresses: Vec<_> = methods.iter().map(|method| code_of(*method) + 5).collect();
+    let mut addresses: Vec<_> = methods.iter().map(|method| code_of(*method) + 5).collect();
     for address in &addresses {
         let address = RuntimeAddress(*address);
         // A stub of an unknown kind has no name, and what can be freed has no frames.
-        let _ = runtime.find(address, &NoFiles);
-        let _ = runtime.function_frames(address);
+        let _ = runtime.find_with_frames(address, &NoFiles);
     }
+    // A recording can come from a stranger.
+    addresses.push(u64::MAX);
     if has_locks {
         let monitors = runtime.monitors().unwrap();
         assert_eq!(runtime.owners(&monitors.entries).unwrap().entries.len(), 2);

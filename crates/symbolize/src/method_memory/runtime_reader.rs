@@ -5,9 +5,10 @@ mod recording;
 
 use std::{
     cmp::Reverse,
-    collections::HashSet,
+    collections::BTreeMap,
     fs::File,
     io,
+    ops::Bound,
     os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,8 +19,8 @@ use profiler_addresses::RuntimeAddress;
 use profiler_binary_reader::{Image, ParseError, WorkBudget};
 use profiler_blocking::Object;
 use profiler_dotnet_runtime::{
-    CodeKind, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError, ManagedThread, Memory,
-    ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
+    CodeKind, CodeWithFrames, DescriptorError, DotNetRuntime, HeldMonitor, Listing, LookupError,
+    ManagedThread, Memory, ReadError, ReadLimits, RuntimeCode, RuntimeSymbols,
 };
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_processes::{Pid, ProcFs, Process, monotonic_time, tenants::tenant_of};
@@ -113,15 +114,31 @@ impl Memory for ProcessMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         let file = lock(&self.file);
         let file = file.as_ref().ok_or(ReadError::NotMapped)?;
-        let read = file.read_exact_at(into, address);
+        let readable = readable_bytes(file, into, address);
+        let is_read = readable == into.len();
         if let Some(recorder) = &self.recorder {
-            match &read {
-                Ok(()) => lock(recorder).add_bytes(address, into),
-                Err(_) => lock(recorder).add_unreadable(address, into.len()),
+            match is_read {
+                true => lock(recorder).add_bytes(address, into),
+                // A block of fields can have its end behind that of the mapping.
+                false => lock(recorder).add_unreadable(address + readable as u64, into.len() - readable),
             }
         }
-        read.map_err(|_| ReadError::NotMapped)
+        if is_read { Ok(()) } else { Err(ReadError::NotMapped) }
     }
+}
+
+/// Reads memory up to its end or to the first address that cannot be read. Returns the number of bytes.
+fn readable_bytes(file: &File, into: &mut [u8], address: u64) -> usize {
+    let mut filled = 0;
+    while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, address + filled as u64) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    filled
 }
 
 /// The memory that a capture has of a process.
@@ -345,24 +362,28 @@ impl OpenedRuntime {
         reads_frames: bool,
     ) -> Result<Found, ReadFailure> {
         let mut found = Found::default();
-        let (mut described, mut frame_bytes) = (HashSet::new(), 0);
+        let mut frame_bytes = 0;
         if !std::mem::replace(&mut self.has_listed, true) {
             found.freeable = Some(self.list_freeable());
         }
+        // Methods whose code stays, by their ends.
+        let mut lasting: BTreeMap<u64, ReadMethod> = BTreeMap::new();
         let mut addresses = addresses.into_iter();
         for address in addresses.by_ref() {
-            let code = self.runtime.find(RuntimeAddress(address), &NoFiles);
-            let code = code.map_err(unnamed).and_then(method);
-            if let Ok(method) = &code
-                && reads_frames
-                && !method.can_be_freed
-                && !method.is_precompiled
-                && described.insert(method.start)
-            {
-                let frames = self.read_frames(method.start);
-                frame_bytes += frames.iter().map(ManagedFunctionFrames::memory_bytes).sum::<usize>();
-                found.frames.extend(frames);
+            let mut behind = lasting.range((Bound::Excluded(address), Bound::Unbounded));
+            let known = behind.next().filter(|(_, method)| method.start <= address);
+            if let Some((_, method)) = known {
+                found.code.push((address, Ok(method.clone())));
+                continue;
             }
+            let (code, frames) = self.find(address, reads_frames);
+            if let Ok(method) = &code
+                && !method.can_be_freed
+            {
+                lasting.insert(method.end, method.clone());
+            }
+            frame_bytes += frames.iter().map(ManagedFunctionFrames::memory_bytes).sum::<usize>();
+            found.frames.extend(frames);
             found.code.push((address, code));
             if Instant::now() >= deadline || frame_bytes >= MAX_FRAME_BYTES {
                 break;
@@ -377,15 +398,27 @@ impl OpenedRuntime {
         Ok(found)
     }
 
-    /// What describes the frames of the method that starts at an address. Without it, they are unwound by frame pointer or epilogue
-    /// scan.
-    fn read_frames(&mut self, start: u64) -> Vec<ManagedFunctionFrames> {
-        match self.runtime.function_frames(RuntimeAddress(start)) {
-            Ok(functions) => functions.into_iter().map(ManagedFunctionFrames::from).collect(),
-            Err(error) => {
-                log::debug!("the frames of the method at {start:x} are not read: {error}");
-                Vec::new()
+    /// The method at an address, and what describes its frames if `reads_frames`. Without it, they are unwound by frame pointer or
+    /// epilogue scan.
+    fn find(
+        &mut self,
+        address: u64,
+        reads_frames: bool,
+    ) -> (Result<ReadMethod, Unnamed>, Vec<ManagedFunctionFrames>) {
+        let looked_up = RuntimeAddress(address);
+        if !reads_frames {
+            let code = self.runtime.find(looked_up, &NoFiles);
+            return (code.map_err(unnamed).and_then(method), Vec::new());
+        }
+        match self.runtime.find_with_frames(looked_up, &NoFiles) {
+            Ok(CodeWithFrames { code, frames }) => {
+                let frames = frames.unwrap_or_else(|error| {
+                    log::debug!("the frames of the code at {address:x} are not read: {error}");
+                    Vec::new()
+                });
+                (method(code), frames.into_iter().map(ManagedFunctionFrames::from).collect())
             }
+            Err(error) => (Err(unnamed(error)), Vec::new()),
         }
     }
 
