@@ -87,6 +87,8 @@ impl Running {
             Some(container) => container.command(),
             None => on_host(&program.arguments(&dotnet), &variables)?,
         };
+        // A server watches all files below its folder, and compiles what handles a change: the bench writes none there.
+        command.current_dir(&dotnet);
         let mut target = Target::from_command(&mut command)?;
         if let Some(container) = &container {
             target.is_in(container)?;
