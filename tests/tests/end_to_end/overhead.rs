@@ -40,8 +40,7 @@ mod measured {
 
     #[test]
     fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
-        // Cut stacks do not suffice, also where other programs leave the target a third of a CPU.
-        const LIMIT_PERCENT: f64 = 0.5;
+        const LIMIT_PERCENT: f64 = 2.0;
         let Some(_lock) = measure_alone() else { return };
         let workload = Workload::start("deep");
         let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);
@@ -50,25 +49,36 @@ mod measured {
         let limited = profile(sampled().max_overhead_percent(LIMIT_PERCENT));
         let stolen_percent = (stolen() - stolen_before).as_secs_f64() / SAMPLED.as_secs_f64() * 100.0;
         let ledger = limited.first_ledger();
-        assert!(overhead_percent(&unlimited) > 4.0 * LIMIT_PERCENT, "{:?}", unlimited.ledger());
+        // Where other programs leave the target a third of a CPU as well.
+        assert!(overhead_percent(&unlimited) > 2.0 * LIMIT_PERCENT, "{:?}", unlimited.ledger());
         // What is allowed in a second is there from the start.
         let allowed_percent = LIMIT_PERCENT * (1.0 + 1.0 / SAMPLED.as_secs_f64());
         // A pause of the CPU by the hypervisor counts as run time.
         let max_percent = 1.5 * allowed_percent + stolen_percent;
         assert!(overhead_percent(&limited) < max_percent, "{stolen_percent} % stolen: {ledger:?}");
+        assert!(ledger.adds_up() && ledger.cut_stacks > 0, "{ledger:?}");
+        assert_eq!((unlimited.first_ledger().skipped_ticks, unlimited.first_ledger().cut_stacks), (0, 0));
+    }
+
+    #[test]
+    fn ticks_are_skipped_where_cut_stacks_do_not_suffice() {
+        let Some(_lock) = measure_alone() else { return };
+        let workload = Workload::start("deep");
+        let limited = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.5));
+        let ledger = limited.first_ledger();
         assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.due, "{ledger:?}");
         assert!(ledger.cut_stacks > 0, "{ledger:?}");
         // The weights add up to all ticks except those skipped after the last sample.
         assert_eq!(limited.total_value(), ledger.reported);
         assert!(ledger.lost_total() * 1_000 < ledger.due, "{ledger:?}");
-        assert_eq!((unlimited.first_ledger().skipped_ticks, unlimited.first_ledger().cut_stacks), (0, 0));
     }
 
     #[test]
     fn shares_are_right_where_most_ticks_are_skipped() {
         let Some(_lock) = measure_alone() else { return };
         let workload = Workload::start("shares");
-        let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.15));
+        // Most ticks are skipped also where other programs leave the target a third of a CPU.
+        let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.05));
         let ledger = profile.first_ledger();
         assert!(ledger.skipped_ticks * 2 > ledger.due, "{ledger:?}");
         let stacks = FoldedStacks::from_profile(&profile);
