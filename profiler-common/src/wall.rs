@@ -47,8 +47,8 @@ pub struct WaitingThread {
     pub cpu: u32,
     /// 1: the user stack does not reach its root. It is captured again: its unwind table may be installed by then.
     pub is_cut: u32,
-    /// 0.
-    pub reserved: u32,
+    /// 1: it may wait for a mutex of the GNU C library, as far as its system call shows.
+    pub may_await_mutex: u32,
     /// [`WallPass::ticks_after`] of the last pass that found the thread waiting with this state and these stacks.
     pub found_ticks: u64,
     /// [`WallPass::ticks_after`] of the last pass whose ticks are in a record, or of the pass before the stacks were captured.
@@ -315,7 +315,7 @@ mod tests {
         state: WaitState::Blocked as u32,
         cpu: 0,
         is_cut: 0,
-        reserved: 0,
+        may_await_mutex: 0,
         found_ticks: 40,
         recorded_ticks: 30,
         run_queue_ns: 0,

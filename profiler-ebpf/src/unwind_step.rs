@@ -40,7 +40,7 @@ pub struct Registers {
     pub rbx: u64,
 }
 
-/// The registers of the leaf, by their positions in `struct pt_regs`. The last word is unused.
+/// The registers of the leaf, by their positions in `struct pt_regs`. The last word is the number of the system call.
 pub type LeafRegisters = [u64; LeafRegister::COUNT + 1];
 
 /// The frame whose caller is restored.

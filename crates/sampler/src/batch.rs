@@ -27,6 +27,9 @@ pub struct Batch {
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[cfg_attr(feature = "capture", serde(skip))]
     pub stale_mappings: Vec<Pid>,
+    /// Processes in which a thread may wait for a mutex of the GNU C library, as far as its system call shows.
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub mutex_waits: Vec<Pid>,
     /// Records of samples and stacks that could not be decoded.
     pub undecodable: u64,
     /// Sideband records that the kernel dropped, or that could not be decoded.
@@ -54,6 +57,7 @@ impl Batch {
             may_lack_events,
             late_events,
             stale_mappings,
+            mutex_waits,
             undecodable,
             lost_events,
         } = next;
@@ -65,6 +69,7 @@ impl Batch {
         // The numbers of a capture are any.
         self.late_events = self.late_events.saturating_add(late_events);
         self.stale_mappings.extend(stale_mappings);
+        self.mutex_waits.extend(mutex_waits);
         self.undecodable = self.undecodable.saturating_add(undecodable);
         self.lost_events = self.lost_events.saturating_add(lost_events);
     }

@@ -18,7 +18,7 @@ use super::{
     scratch::{Scratch, UnwindState},
     stack_copy::CopiedMemory,
     unwinder,
-    user_registers::registers_of_task,
+    user_registers::{may_await_mutex, registers_of_task},
     waiting_stacks,
     waiting_task::WaitingTask,
     wall::{count_lost, fill_thread, remember, wall_scratch},
@@ -44,9 +44,11 @@ pub(crate) fn request(
     thread.kernel_stack = kernel;
     thread.user_stack = 0;
     thread.is_cut = 0;
+    thread.may_await_mutex = 0;
     let leaf = &mut wall.pass.scratch.unwind.leaf;
     let registers = if get!(user_stacks) != 0 { registers_of_task(task, leaf) } else { None };
     let Some(registers) = registers else { return remember(task as u64, thread) };
+    thread.may_await_mutex = may_await_mutex(leaf);
     let request = STACK_REQUESTS.get_ptr_mut(pass.requests).ok_or(Counter::WallLostThread)?;
     // SAFETY: passes and the program that reads it run one after another.
     let request = unsafe { &mut *request };

@@ -85,6 +85,30 @@ pub(crate) fn registers_of_task(task: *mut task_struct, leaf: &mut LeafRegisters
     }
 }
 
+/// 1 for the registers of a task that may wait for a mutex of the GNU C library, 0 for others: it is in futex(2) with a command
+/// that is used for mutexes, and a value that a mutex can have then (`nptl/pthread_mutex_lock.c`, `nptl/lowlevellock.c` of
+/// glibc).
+#[inline(always)]
+pub(crate) fn may_await_mutex(leaf: &LeafRegisters) -> u32 {
+    /// `arch/x86/entry/syscalls/syscall_64.tbl`.
+    const FUTEX: u64 = 202;
+    /// Commands of futex(2), and the flags beside them: `FUTEX_PRIVATE_FLAG`, `FUTEX_CLOCK_REALTIME` (`linux/futex.h`).
+    const FUTEX_WAIT: u32 = 0;
+    const FUTEX_LOCK_PI: u32 = 6;
+    const FUTEX_LOCK_PI2: u32 = 13;
+    const FLAGS: u32 = 128 | 256;
+    /// The value of a mutex for which threads wait, or this bit beside the id of the owner.
+    const LOCKED_WITH_WAITERS: u32 = 2;
+    const FUTEX_WAITERS: u32 = 0x8000_0000;
+    let word = |offset: usize| leaf[offset / WORD_BYTES];
+    let command = word(offset_of!(pt_regs, rsi)) as u32 & !FLAGS;
+    let value = word(offset_of!(pt_regs, rdx)) as u32;
+    let has_value = (value == LOCKED_WITH_WAITERS) | (value & FUTEX_WAITERS != 0);
+    let waits = (command == FUTEX_WAIT) & has_value;
+    let inherits_priority = (command == FUTEX_LOCK_PI) | (command == FUTEX_LOCK_PI2);
+    u32::from((word(offset_of!(pt_regs, orig_rax)) == FUTEX) & (waits | inherits_priority))
+}
+
 /// Whether the task is in execve(2) or execveat(2), after a tick that interrupted kernel mode.
 #[inline(always)]
 pub(crate) fn is_in_execve() -> bool {

@@ -13,7 +13,7 @@ use super::{
     stack_capture,
     stack_copy::{self, CopiedMemory},
     unwinder,
-    user_registers::registers_of_task,
+    user_registers::{may_await_mutex, registers_of_task},
     waiting_task::{WaitingTask, load},
 };
 
@@ -22,6 +22,8 @@ use super::{
 pub(crate) struct PassScratch {
     pub(crate) scratch: Scratch,
     pub(crate) part: StackPart,
+    /// See [`WaitingThread::may_await_mutex`](profiler_common::wall::WaitingThread::may_await_mutex).
+    pub(crate) may_await_mutex: u32,
 }
 
 /// The stacks of a task that waits.
@@ -46,6 +48,7 @@ pub(crate) fn capture(
     now_ns: u64,
 ) -> Result<WaitingStacks, Counter> {
     let kernel = capture_kernel_stack::<true>(task, found, &mut pass.scratch, now_ns)?;
+    pass.may_await_mutex = 0;
     let user = if get!(user_stacks) != 0 { unwind(task, pass)? } else { 0 };
     // A thread that ran meanwhile changed its stack while it was read.
     if !found.still_waits() {
@@ -93,6 +96,7 @@ fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Cou
     pass.scratch.vma_search.mm = load(task, get!(wall.task_mm));
     pass.scratch.return_probes.task = task as u64;
     let Some(registers) = registers_of_task(task, &mut pass.scratch.unwind.leaf) else { return Ok(0) };
+    pass.may_await_mutex = may_await_mutex(&pass.scratch.unwind.leaf);
     if !unwinder::begin_at(registers, &mut pass.scratch) {
         return Ok(0);
     }

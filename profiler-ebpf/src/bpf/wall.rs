@@ -186,6 +186,7 @@ fn capture(
     thread.kernel_stack = stacks.kernel;
     thread.user_stack = stacks.user;
     thread.is_cut = u32::from(stacks.is_cut);
+    thread.may_await_mutex = wall.pass.may_await_mutex;
     remember(task as u64, thread)
 }
 

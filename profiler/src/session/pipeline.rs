@@ -1,6 +1,7 @@
 //! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -74,6 +75,9 @@ pub(super) struct Pipeline {
     jit_poll: Poll,
     monitor_poll: Poll,
     mutex_poll: Poll,
+    /// The processes in which a thread may have waited for a mutex since the last reading of their owners; `None` where the events do
+    /// not tell.
+    mutex_waits: Option<HashSet<Pid>>,
     poll_reader: PollReader,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
@@ -140,6 +144,8 @@ impl PipelineParts {
 
 impl Pipeline {
     pub(super) fn new(parts: PipelineParts) -> Self {
+        let notes_mutex_waits = parts.has_user_stacks && parts.events.notes_mutex_waits();
+        let mutex_waits = notes_mutex_waits.then(HashSet::new);
         Self {
             processes: ProcessTable::new(parts.proc, parts.filter),
             symbolizer: parts.symbolizer,
@@ -164,6 +170,7 @@ impl Pipeline {
             jit_poll: JIT_POLL,
             monitor_poll: MONITOR_POLL,
             mutex_poll: MUTEX_POLL,
+            mutex_waits,
             poll_reader: PollReader::default(),
             accounted: KernelCounts::default(),
         }
@@ -272,6 +279,9 @@ impl Pipeline {
             filter.remove_samples(&mut batch);
         }
         self.losses.add(&batch);
+        if let Some(waits) = &mut self.mutex_waits {
+            waits.extend(&batch.mutex_waits);
+        }
         if batch.may_lack_events {
             self.processes.lose_events();
         }
@@ -336,7 +346,8 @@ impl Pipeline {
         }
         if self.mutex_poll.is_due(now) {
             let begin = Instant::now();
-            read.extend(self.symbolizer.read_mutex_owners(&self.processes));
+            let waiting = self.mutex_waits.as_mut().map(std::mem::take);
+            read.extend(self.symbolizer.read_mutex_owners(&self.processes, waiting.as_ref()));
             self.mutex_poll.end(now, begin.elapsed());
         }
         for read in read {

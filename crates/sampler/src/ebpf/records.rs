@@ -165,9 +165,9 @@ mod tests {
         assert_eq!(batch.undecodable, 1);
     }
 
-    #[test]
-    fn a_wait_has_its_ticks_and_its_state() {
-        let thread = |state| WaitingThread {
+    /// A thread that has waited for 70,000 ticks.
+    fn waiting_thread(state: u32) -> WaitingThread {
+        WaitingThread {
             time_ns: 2,
             start_time: 1,
             switches: 9,
@@ -178,13 +178,18 @@ mod tests {
             state,
             cpu: 1,
             is_cut: 0,
-            reserved: 0,
+            may_await_mutex: 0,
             found_ticks: 70_005,
             recorded_ticks: 5,
             run_queue_ns: 0,
             comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
-        };
-        let record = |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: thread(state) };
+        }
+    }
+
+    #[test]
+    fn a_wait_has_its_ticks_and_its_state() {
+        let record =
+            |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: waiting_thread(state) };
         let mut batch = Batch::default();
         decode_into(record(WaitState::Disk as u32).as_bytes(), &mut batch);
         let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
@@ -192,6 +197,19 @@ mod tests {
         assert_eq!((sample.value, sample.origin), (70_000, origin));
         decode_into(record(77).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1));
+    }
+
+    #[test]
+    fn a_process_in_which_threads_may_wait_for_a_mutex_is_noted_once() {
+        let record = |may_await_mutex| {
+            let thread = WaitingThread { may_await_mutex, ..waiting_thread(WaitState::Blocked as u32) };
+            WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread }
+        };
+        let mut batch = Batch::default();
+        for may_await_mutex in [0, 1, 1] {
+            decode_into(record(may_await_mutex).as_bytes(), &mut batch);
+        }
+        assert_eq!((batch.samples.len(), &batch.mutex_waits[..]), (3, &[Pid(3)][..]));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     os::unix::fs::FileExt,
     time::{Duration, Instant},
@@ -14,8 +14,7 @@ use std::{
 
 use profiler_addresses::MonotonicTime;
 use profiler_blocking::Object;
-use profiler_processes::monotonic_time;
-use profiler_processes::{FutexWait, ProcFs, Process, ProcessKey, ProcessTable};
+use profiler_processes::{FutexWait, Pid, ProcFs, Process, ProcessKey, ProcessTable, monotonic_time};
 
 use super::{AwaitedLock, AwaitedLocks, LockReadings, ProcessLocks};
 
@@ -88,14 +87,21 @@ struct ProcessReadings {
 }
 
 impl MutexReadings {
-    /// Reads the mutexes that threads wait for in the processes that run. A process with more than 1,024 threads is not read.
-    /// Readings of one process are at least a second apart where the calls are.
-    pub(crate) fn read(&mut self, proc: &ProcFs, processes: &ProcessTable) -> Vec<ProcessLocks> {
+    /// Reads the mutexes that threads wait for in the processes that run: in those of `waiting` alone, where it is known which may have
+    /// such threads. A process with more than 1,024 threads is not read. Readings of one process are at least a second apart where
+    /// the calls are.
+    pub(crate) fn read(
+        &mut self,
+        proc: &ProcFs,
+        processes: &ProcessTable,
+        waiting: Option<&HashSet<Pid>>,
+    ) -> Vec<ProcessLocks> {
         let now = monotonic_time();
         let deadline = Instant::now() + MAX_READ_TIME;
         let is_due = |process: &&Process| {
             let last = self.0.get(&process.key);
-            is_user_process(process) && last.is_none_or(|last| last.next_reading <= now)
+            let may_wait = waiting.is_none_or(|waiting| waiting.contains(&process.pid));
+            may_wait && is_user_process(process) && last.is_none_or(|last| last.next_reading <= now)
         };
         let mut due: Vec<_> = processes.living().filter(is_due).collect();
         due.sort_by_key(|process| self.0.get(&process.key).map(|last| last.readings.last_reading));
@@ -237,8 +243,10 @@ fn protocol_of_kind(kind: u32) -> Option<Protocol> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use profiler_addresses::RuntimeAddress;
-    use profiler_processes::Tid;
+    use profiler_processes::{ProcessFilter, Tid};
 
     use super::*;
 
@@ -293,6 +301,20 @@ mod tests {
         for (name, protocol, words, list) in cases {
             assert_eq!(owner_of(&mutex(words, list), protocol), None, "{name}");
         }
+    }
+
+    #[test]
+    fn processes_without_a_wait_for_a_mutex_are_not_read() {
+        let proc = Arc::new(ProcFs::live());
+        let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
+        let own = table.prefetch(Pid::own());
+        let is_read = |waiting: Option<HashSet<Pid>>| {
+            let mut readings = MutexReadings::default();
+            readings.read(&proc, &table, waiting.as_ref());
+            readings.0.contains_key(&own)
+        };
+        assert!(is_read(None) && is_read(Some(HashSet::from([Pid::own()]))));
+        assert!(!is_read(Some(HashSet::new())) && !is_read(Some(HashSet::from([Pid(1)]))));
     }
 
     #[test]

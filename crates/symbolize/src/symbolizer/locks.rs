@@ -1,8 +1,11 @@
 //! Reads the owners of locks that threads wait for: .NET monitors and mutexes of the GNU C library.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
-use profiler_processes::ProcessTable;
+use profiler_processes::{Pid, ProcessTable};
 
 use super::Symbolizer;
 use crate::ProcessLocks;
@@ -33,9 +36,15 @@ impl Symbolizer {
         read.retain(|process| !process.locks.is_empty());
         read
     }
-    /// Reads the mutexes of the GNU C library that threads wait for in the processes that run. A process with more than 1,024 threads
-    /// is not read. Readings of one process are at least a second apart where the calls are.
-    pub fn read_mutex_owners(&mut self, processes: &ProcessTable) -> Vec<ProcessLocks> {
-        self.mutexes.read(&self.proc, processes)
+
+    /// Reads the mutexes of the GNU C library that threads wait for in the processes that run: in those of `waiting` alone, where it
+    /// is known which may have such threads. A process with more than 1,024 threads is not read. Readings of one process are at least
+    /// a second apart where the calls are.
+    pub fn read_mutex_owners(
+        &mut self,
+        processes: &ProcessTable,
+        waiting: Option<&HashSet<Pid>>,
+    ) -> Vec<ProcessLocks> {
+        self.mutexes.read(&self.proc, processes, waiting)
     }
 }

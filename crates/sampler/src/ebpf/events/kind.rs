@@ -47,6 +47,11 @@ pub(crate) trait EventKind: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether it says in which processes threads may wait for a mutex ([`Batch::mutex_waits`]), where user stacks are sampled.
+    fn notes_mutex_waits(&self) -> bool {
+        false
+    }
+
     /// Whether the rate of its samples has no limit, so that the ring buffer has to hold many.
     fn has_unbounded_rate(&self) -> bool {
         false

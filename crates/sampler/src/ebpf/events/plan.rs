@@ -66,6 +66,12 @@ impl EventPlan {
         self.kinds.iter().find_map(|kind| kind.waits())
     }
 
+    /// Whether [`Batch::mutex_waits`](crate::Batch::mutex_waits) has the processes in which threads may wait for a mutex, where user
+    /// stacks are sampled.
+    pub fn notes_mutex_waits(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.notes_mutex_waits())
+    }
+
     /// Whether the rate of samples has no limit.
     pub fn has_unbounded_rate(&self) -> bool {
         self.kinds.iter().any(|kind| kind.has_unbounded_rate())

@@ -2,6 +2,7 @@
 
 use profiler_addresses::MonotonicTime;
 use profiler_common::{Counter, RecordKind, names, requested_stack::MAX_STACK_REQUESTS, wall::WaitRecord};
+use profiler_processes::Pid;
 use profiler_profile::{Event, EventLedger, Loss, ThreadState};
 use zerocopy::FromBytes;
 
@@ -53,6 +54,10 @@ impl EventKind for Wall {
 
     fn waits(&self) -> Option<Waits> {
         Some(Waits { need: WAITING_THREADS, without: "threads that wait are not sampled (--wall)" })
+    }
+
+    fn notes_mutex_waits(&self) -> bool {
+        true
     }
 
     fn share_of_ticks(&self, timer_hz: u64) -> Option<WallShare> {
@@ -125,5 +130,9 @@ impl LoadedEvent for LoadedWall {
 pub(super) fn decode(record: &[u8], event: u16, batch: &mut Batch) -> Option<()> {
     let (record, _) = WaitRecord::read_from_prefix(record).ok()?;
     batch.samples.push(records::waiting_sample(&record.thread, event)?);
+    let pid = Pid(record.thread.pid);
+    if record.thread.may_await_mutex != 0 && batch.mutex_waits.last() != Some(&pid) {
+        batch.mutex_waits.push(pid);
+    }
     Some(())
 }
