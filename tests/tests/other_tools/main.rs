@@ -7,6 +7,7 @@ mod pprof;
 mod printed_pictures;
 mod pyroscope;
 mod readers;
+mod workflows;
 
 use std::{fs, path::Path};
 

