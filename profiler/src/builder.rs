@@ -12,6 +12,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     session::{Session, start},
     settings::{DotnetNames, Settings, Target},
+    symbolizer::Symbolizer,
 };
 
 /// A profiler with checked settings, ready to start.
@@ -228,6 +229,20 @@ impl Builder {
     pub fn replay(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.replay = Some(directory.into());
         self
+    }
+
+    /// A [`Symbolizer`] with these settings of names. It needs no target, and none of the other settings.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput): an invalid symbol server.
+    /// [`Unsupported`](ErrorKind::Unsupported): a symbol server without the feature `symbol-server`.
+    /// [`NoSuchFile`](ErrorKind::NoSuchFile): a directory for debug files that does not exist.
+    pub fn symbolizer(self) -> Result<Symbolizer> {
+        let mut settings = self.settings;
+        settings.names.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
+        // What describes frames is for unwinding.
+        settings.stacks.user = false;
+        Symbolizer::new(&settings)
     }
 
     /// Checks the settings.

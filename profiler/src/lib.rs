@@ -41,6 +41,17 @@
 //! # Ok::<(), profiler::Error>(())
 //! ```
 //!
+//! The functions at addresses of another process, without sampling:
+//!
+//! ```no_run
+//! # use profiler::{Address, Profiler};
+//! let mut symbolizer = Profiler::builder().inlines(true).lines(true).symbolizer()?;
+//! for symbol in symbolizer.symbolize(1234, &[Address::Instruction(0x7f12_3456_0000)])? {
+//!     println!("{symbol}");
+//! }
+//! # Ok::<(), profiler::Error>(())
+//! ```
+//!
 //! A profile contains samples with time, CPU, thread and stack; stacks of frames, leaf first; and a ledger that accounts
 //! for every tick, stack and frame. This one is built by hand and needs no privilege:
 //!
@@ -92,6 +103,7 @@
 //! | `filters` | `Shape`: selects samples and frames of a profile, by regular expressions too |
 //! | `pods` | `Target::Pod`, and the Kubernetes names of containers in profiles |
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |
+//! | `stream` | [`PolledIntervals`] is a stream for any executor |
 //! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 
 mod builder;
@@ -112,6 +124,7 @@ mod sandbox;
 mod session;
 mod settings;
 mod static_probes;
+mod symbolizer;
 mod sys;
 mod user_database;
 
@@ -138,7 +151,10 @@ pub use session::analyze_running;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use session::simulation;
-pub use session::{Downloads, Ended, Intervals, MeasuredTarget, MemoryShortage, Progress, Session, Stopper};
+pub use session::{
+    Downloads, Ended, Intervals, MeasuredTarget, MemoryShortage, PolledIntervals, Progress, Session, Stopper,
+};
 pub use settings::{DotnetNames, Target};
 pub use static_probes::static_probes;
+pub use symbolizer::{Address, Function, Symbol, Symbolizer};
 pub use sys::allocator::return_freed_memory;

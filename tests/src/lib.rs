@@ -24,6 +24,11 @@ mod symbol_server;
 mod sysctl;
 mod workload;
 
+/// The programs of the guide for embedders, which are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/library.md")]
+pub struct GuideForEmbedders;
+
 pub use chain::{Chain, ChainComparison};
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, wait_until};

@@ -225,6 +225,14 @@ impl ProcessTable {
         key
     }
 
+    /// Reads the attributes and mappings of a process as they are now, where no events say what has changed. A process id that was
+    /// reused is another process.
+    pub fn read_again(&mut self, pid: Pid) -> ProcessKey {
+        self.losses += 1;
+        let key = self.prefetch(pid);
+        self.find_at(pid, MonotonicTime::MAX).unwrap_or(key)
+    }
+
     /// Retires the processes that ended some time before the watermark, unless they are still needed: no more samples of them
     /// will follow.
     pub fn retire_ended(&mut self, is_needed: impl Fn(ProcessKey) -> bool) -> Vec<RetiredProcess> {

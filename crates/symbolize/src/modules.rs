@@ -6,6 +6,7 @@
 
 #[cfg(feature = "dotnet-memory")]
 mod dotnet_runtime;
+mod host_file;
 mod jit_helpers;
 mod mapped_modules;
 
@@ -147,7 +148,9 @@ impl Modules {
         mapping: &Mapping,
         address: RuntimeAddress,
     ) -> CodeKey {
-        let found = self.module_of(process, mapping).and_then(|key| self.code_in(key, mapping, address));
+        let found = self
+            .module_of(process, mapping)
+            .and_then(|key| self.code_in(key, mapping.file_mapping(), address));
         found.unwrap_or_else(|reason| self.unopened(mapping, address, reason))
     }
 
@@ -155,11 +158,11 @@ impl Modules {
     fn code_in(
         &mut self,
         key: ModuleKey,
-        mapping: &Mapping,
+        mapping: FileMapping,
         address: RuntimeAddress,
     ) -> Result<CodeKey, Reason> {
         let module = self.get(key).ok_or(Reason::FileMissing)?;
-        if let Some(file_address) = module.code.address(mapping.file_mapping(), address) {
+        if let Some(file_address) = module.code.address(mapping, address) {
             return Ok(CodeKey::Module(key, file_address));
         }
         let (key, offset) = self.bundled_at(key, offset_in_file(mapping, address))?;
@@ -203,7 +206,7 @@ impl Modules {
         if self.unopened_paths.len() < MAX_FAILURES {
             self.unopened_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
-        CodeKey::Unopened(*id, offset_in_file(mapping, address), reason)
+        CodeKey::Unopened(*id, offset_in_file(mapping.file_mapping(), address), reason)
     }
 
     /// The functions at an address in a module.
@@ -503,7 +506,7 @@ impl Module {
     }
 }
 
-fn offset_in_file(mapping: &Mapping, address: RuntimeAddress) -> FileOffset {
+fn offset_in_file(mapping: FileMapping, address: RuntimeAddress) -> FileOffset {
     FileOffset(mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0)))
 }
 

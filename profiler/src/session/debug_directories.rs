@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The directories that are searched for debug files, besides the root directory of the target.
-pub(super) fn debug_file_directories(settings: &NameSettings) -> Result<Arc<DebugDirectories>> {
+pub(crate) fn debug_file_directories(settings: &NameSettings) -> Result<Arc<DebugDirectories>> {
     let open = |path: &Path| {
         RootDirectory::open(path).map(Arc::new).map_err(|error| {
             let message = format!("failed to open the directory `{}`", path.display());

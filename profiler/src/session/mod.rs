@@ -18,6 +18,7 @@ mod named_process;
 mod pipeline;
 mod poll;
 mod poll_readings;
+mod polled_intervals;
 mod polling_interval;
 mod pre_exec;
 mod probe_places;
@@ -55,11 +56,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 pub use self::intervals::Intervals;
 pub use self::memory_shortage::MemoryShortage;
+pub use self::polled_intervals::PolledIntervals;
 pub(crate) use self::start::start;
 pub use self::target::MeasuredTarget;
 use self::target::TargetWatch;
 pub(crate) use self::target::find_target;
 pub use self::wait_partners::analyze_running;
+pub(crate) use self::{debug_directories::debug_file_directories, symbolizer::new_symbolizer};
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::usage::cpu_time,
@@ -252,7 +255,8 @@ impl Session {
 
     /// Waits for the time limit, the exit of the target, or a [`Stopper`], whichever comes first.
     pub fn wait(&mut self, limit: Option<Duration>) -> Ended {
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        // A limit that the clock does not have is none.
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             if self.shared.stop.load(Ordering::Acquire) {
                 return Ended::Stopped;
@@ -297,7 +301,8 @@ impl Session {
         profile_of(self.take(Parts::Profile, false)?)
     }
 
-    /// The profiles of consecutive intervals of this length, until the target exits or a [`Stopper`] is used.
+    /// The profiles of consecutive intervals of this length, until the target exits or a [`Stopper`] is used. A length below a
+    /// millisecond is one.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -313,6 +318,14 @@ impl Session {
     #[must_use = "intervals are sampled as they are taken"]
     pub fn intervals(self, period: Duration) -> Intervals {
         Intervals::new(self, period)
+    }
+
+    /// As [`intervals`](Self::intervals), from a thread of their own, for a program that polls a file descriptor or awaits a stream.
+    ///
+    /// # Errors
+    /// When no thread or file descriptor can be created.
+    pub fn polled_intervals(self, period: Duration) -> Result<PolledIntervals> {
+        PolledIntervals::new(self.intervals(period))
     }
 
     /// The runtime events since the last call, without their stacks, and a sample of each counted event with the sum of its

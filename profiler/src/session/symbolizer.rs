@@ -9,7 +9,7 @@ use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories
 use crate::{kernel_names, settings::Settings};
 
 /// A symbolizer with these settings.
-pub(super) fn new_symbolizer(
+pub(crate) fn new_symbolizer(
     settings: &Settings,
     proc: Arc<ProcFs>,
     directories: Arc<DebugDirectories>,

@@ -1,9 +1,18 @@
 //! Tests processes that start, exit, load libraries and execute other programs while they are sampled.
 
-use std::{process::Command, time::Duration};
+use std::{
+    pin::pin,
+    process::Command,
+    sync::Arc,
+    task::{Context, Poll, Wake},
+    thread::Thread,
+    time::{Duration, Instant},
+};
 
+use futures_core::Stream as _;
 use profiler::{
-    Builder, Ended, Format, OutputOptions, Profile, Profiler, Session, Target, WriteFormat as _,
+    Builder, Ended, Format, OutputOptions, PolledIntervals, Profile, Profiler, Session, Target,
+    WriteFormat as _,
     profile::{FrameView, Reason, SampleView},
 };
 use profiler_tests::{
@@ -11,7 +20,10 @@ use profiler_tests::{
     sample_pid, start_sampling, wait_for_samples, wait_until, workload_path,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process},
+};
 
 use crate::NEARLY_ALL_PERCENT;
 
@@ -152,6 +164,91 @@ fn intervals_end_when_they_are_stopped() {
     assert!(intervals.next().unwrap().unwrap().ledger().adds_up());
     assert_eq!(intervals.ended(), Some(Ended::Stopped));
     assert!(intervals.next().is_none());
+}
+
+#[test]
+fn an_interval_without_an_end_is_one_that_is_not_waited_for() {
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shortlived");
+    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let mut intervals = session.intervals(Duration::MAX);
+    assert_eq!(workload.end().code(), Some(7));
+    assert!(intervals.next().unwrap().unwrap().ledger().adds_up());
+    assert_eq!(intervals.ended(), Some(Ended::TargetExited));
+}
+
+/// Waits until intervals have an answer.
+fn wait_until_readable(intervals: &PolledIntervals) {
+    let timeout = Timespec::try_from(DEADLINE).unwrap();
+    let ready = poll(&mut [PollFd::new(intervals, PollFlags::IN)], Some(&timeout));
+    assert_eq!(ready, Ok(1), "no profile within {DEADLINE:?}");
+}
+
+#[test]
+fn polled_intervals_follow_each_other_and_are_readable_when_there_is_one() {
+    const PERIOD: Duration = Duration::from_millis(50);
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("shortlived");
+    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let mut intervals = session.polled_intervals(PERIOD).unwrap();
+    let mut profiles: Vec<Profile> = Vec::new();
+    while profiles.iter().map(Profile::total_value).sum::<u64>() < SAMPLES {
+        wait_until_readable(&intervals);
+        let Poll::Ready(Some(profile)) = intervals.try_next() else { panic!("readable without a profile") };
+        profiles.push(profile.unwrap());
+    }
+    // Nothing is taken meanwhile: two profiles are there, and the interval after them goes on.
+    assert_eq!(workload.end().code(), Some(7));
+    loop {
+        wait_until_readable(&intervals);
+        match intervals.try_next() {
+            Poll::Ready(Some(profile)) => profiles.push(profile.unwrap()),
+            Poll::Ready(None) => break,
+            Poll::Pending => panic!("readable without a profile"),
+        }
+    }
+    assert_eq!(intervals.ended(), Some(Ended::TargetExited));
+    for (interval, next) in profiles.iter().zip(&profiles[1..]) {
+        let end_ns = interval.header().started_monotonic_ns + interval.header().duration_ns;
+        assert_eq!(end_ns, next.header().started_monotonic_ns);
+    }
+    assert!(profiles.iter().all(|profile| profile.ledger().adds_up()));
+}
+
+#[test]
+fn a_stream_of_intervals_wakes_its_task_and_ends_when_it_is_stopped() {
+    const PERIOD: Duration = Duration::from_millis(50);
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let Some(_lock) = run_beside_others() else { return };
+    let workload = Workload::start("chain");
+    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let intervals = session.polled_intervals(PERIOD).unwrap();
+    let stopper = intervals.stopper().unwrap();
+    let mut intervals = pin!(intervals);
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut task = Context::from_waker(&waker);
+    let (mut profiles, began) = (0, Instant::now());
+    loop {
+        match intervals.as_mut().poll_next(&mut task) {
+            Poll::Ready(Some(profile)) => {
+                assert!(profile.unwrap().ledger().adds_up());
+                profiles += 1;
+                if profiles == 3 {
+                    stopper.stop();
+                }
+            }
+            Poll::Ready(None) => break,
+            Poll::Pending => std::thread::park_timeout(DEADLINE),
+        }
+        assert!(began.elapsed() < DEADLINE, "{profiles} profiles");
+    }
+    assert!(profiles >= 3);
+    assert_eq!(intervals.ended(), Some(Ended::Stopped));
 }
 
 #[test]

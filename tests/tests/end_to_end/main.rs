@@ -58,6 +58,7 @@ mod single_file;
 mod situations;
 mod symbol_server_network;
 mod symbol_servers;
+mod symbolizer;
 mod targets;
 mod threads;
 mod unwinding;

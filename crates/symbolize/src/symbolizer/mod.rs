@@ -4,6 +4,7 @@
 
 mod called_functions;
 mod compilations;
+mod host_file;
 mod inherited_code;
 mod jit;
 mod locks;
@@ -180,7 +181,7 @@ impl Symbolizer {
 
     fn look_up(&mut self, code: CodeKey, process: &Process, time: MonotonicTime) -> SymbolizedCode {
         match code {
-            CodeKey::Kernel(address) => self.look_up_kernel(address),
+            CodeKey::Kernel(address) => self.symbolize_kernel(address),
             CodeKey::Module(module, address) => self.look_up_in_module(process, module, address),
             CodeKey::Runtime(_, module, address) => self.look_up_in_runtime(process, module, address, time),
             CodeKey::Jit(_, address, _) => self.look_up_jit(process, address, time),
@@ -281,7 +282,8 @@ impl Symbolizer {
         }
     }
 
-    fn look_up_kernel(&mut self, address: RuntimeAddress) -> SymbolizedCode {
+    /// The function at an address of the kernel, or the reason for which there is no symbol.
+    pub fn symbolize_kernel(&mut self, address: RuntimeAddress) -> SymbolizedCode {
         const KERNEL: &str = "[kernel]";
         let found = self.kernel.function(address);
         let module = found.as_ref().ok().and_then(|function| function.module.as_deref());
