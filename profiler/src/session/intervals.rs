@@ -20,7 +20,7 @@ pub struct Intervals {
     /// `None` after the last interval, and after an error.
     session: Option<Session>,
     period: Duration,
-    /// `None` where the clock ends before the interval.
+    /// `None`, no deadline, where the sum of now and the period overflows.
     next_end: Option<Instant>,
     ended: Option<Ended>,
 }

@@ -255,7 +255,7 @@ impl Session {
 
     /// Waits for the time limit, the exit of the target, or a [`Stopper`], whichever comes first.
     pub fn wait(&mut self, limit: Option<Duration>) -> Ended {
-        // A limit that the clock does not have is none.
+        // `None`, no deadline, where the sum overflows.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             if self.shared.stop.load(Ordering::Acquire) {

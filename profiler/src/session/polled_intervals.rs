@@ -143,7 +143,10 @@ impl Handover {
         slot.is_over = over.is_some();
         slot.ended = over.flatten();
         wake(&self.readable);
-        if let Some(waker) = slot.waker.take() {
+        let waker = slot.waker.take();
+        // An executor can poll the task at once.
+        drop(slot);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
