@@ -16,14 +16,14 @@ use crate::{
 const THREAD_START: &[u8] =
     &[0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05];
 
-/// The most bytes of a start of a program that are read. musl's has 22, that of Free Pascal 72.
+/// The most bytes of a start of a program that are read. musl's has 22, that of Free Pascal 72, that of glibc's dynamic loader 61.
 pub const MAX_PROGRAM_START_BYTES: u64 = 128;
 
-/// The start of a program, from its entry point to the first call: the kernel or the dynamic loader jumps there, and the stack has the
-/// arguments (System V ABI AMD64, 3.4.1).
+/// The start of a program, from its entry point on: the kernel or the dynamic loader jumps there, and the stack has the arguments
+/// (System V ABI AMD64, 3.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramStart {
-    /// Its length.
+    /// Its length: up to its first call, and in a dynamic loader up to the jump to the program.
     pub bytes: u64,
     /// Whether it clears the frame pointer without having saved it, as the ABI recommends: no function does that.
     pub clears_frame_pointer: bool,
@@ -32,27 +32,50 @@ pub struct ProgramStart {
 impl ProgramStart {
     /// Decodes the code at an entry point; `None` if it calls nothing, or branches before.
     pub fn decode(code: &[u8]) -> Option<Self> {
-        let (mut bytes, mut clears_frame_pointer, mut saves_frame_pointer) = (0, false, false);
-        for instruction in &mut Decoder::new(64, code, DecoderOptions::NONE) {
-            let is_of_frame_pointer = instruction.op0_kind() == OpKind::Register
-                && instruction.op0_register().full_register() == Register::RBP;
-            saves_frame_pointer |= is_of_frame_pointer && instruction.mnemonic() == Mnemonic::Push;
-            clears_frame_pointer |= is_of_frame_pointer
-                && !saves_frame_pointer
-                && instruction.mnemonic() == Mnemonic::Xor
-                && instruction.op1_kind() == OpKind::Register
-                && instruction.op1_register() == instruction.op0_register();
-            bytes += instruction.len() as u64;
-            match instruction.flow_control() {
-                FlowControl::Next => {}
-                FlowControl::Call | FlowControl::IndirectCall => {
-                    return Some(Self { bytes, clears_frame_pointer });
-                }
-                _ => return None,
+        let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+        let mut saves_frame_pointer = false;
+        let (end, clears_frame_pointer) = next_block(&mut decoder, &mut saves_frame_pointer);
+        let is_call = |end| matches!(end, Some(FlowControl::Call | FlowControl::IndirectCall));
+        if !is_call(end) {
+            return None;
+        }
+        let first_call = Self { bytes: decoder.ip(), clears_frame_pointer };
+        // Where the first call does not return, a function may follow, which clears no frame pointer.
+        if clears_frame_pointer {
+            return Some(first_call);
+        }
+        let mut is_start = false;
+        loop {
+            let (end, clears_frame_pointer) = next_block(&mut decoder, &mut saves_frame_pointer);
+            is_start |= clears_frame_pointer;
+            if end == Some(FlowControl::IndirectBranch) && is_start {
+                return Some(Self { bytes: decoder.ip(), clears_frame_pointer: true });
+            }
+            if !is_call(end) {
+                return Some(first_call);
             }
         }
-        None
     }
+}
+
+/// Decodes up to an instruction that does not continue with the next one, and returns what it does, and whether the frame pointer was
+/// cleared without having been saved.
+fn next_block(decoder: &mut Decoder<'_>, saves_frame_pointer: &mut bool) -> (Option<FlowControl>, bool) {
+    let mut clears_frame_pointer = false;
+    for instruction in decoder {
+        let is_of_frame_pointer = instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().full_register() == Register::RBP;
+        *saves_frame_pointer |= is_of_frame_pointer && instruction.mnemonic() == Mnemonic::Push;
+        clears_frame_pointer |= is_of_frame_pointer
+            && !*saves_frame_pointer
+            && instruction.mnemonic() == Mnemonic::Xor
+            && instruction.op1_kind() == OpKind::Register
+            && instruction.op1_register() == instruction.op0_register();
+        if instruction.flow_control() != FlowControl::Next {
+            return (Some(instruction.flow_control()), clears_frame_pointer);
+        }
+    }
+    (None, clears_frame_pointer)
 }
 
 /// The runs of all starts of threads in a window.
@@ -92,6 +115,28 @@ mod tests {
         assert_eq!(start(&[0x55, 0x31, 0xed, 0xff, 0xd0]), Some((5, false)), "a function");
         // xor %eax, %ebp; call *%rax
         assert_eq!(start(&[0x31, 0xc5, 0xff, 0xd0]), Some((4, false)));
+    }
+
+    #[test]
+    fn the_start_of_a_dynamic_loader_ends_with_the_jump_to_the_program() {
+        // mov %rsp, %rdi; call _dl_start
+        let first = [0x48, 0x89, 0xe7, 0xe8, 1, 2, 3, 4];
+        // mov %rax, %r12; mov %rsp, %r13; and $-16, %rsp
+        let prepare = [0x49, 0x89, 0xc4, 0x49, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xf0];
+        let clear = [0x31, 0xed];
+        // call _dl_init; mov %r13, %rsp; jmp *%r12
+        let init_and_jump = [0xe8, 1, 2, 3, 4, 0x4c, 0x89, 0xec, 0x41, 0xff, 0xe4];
+        let glibc = [&first[..], &prepare, &clear, &init_and_jump].concat();
+        assert_eq!(start(&[&glibc[..], &[0x53, 0xc3]].concat()), Some((31, true)));
+        let without_clearing = [&first[..], &prepare, &init_and_jump].concat();
+        assert_eq!(start(&without_clearing), Some((8, false)), "a function");
+        // push %rbp; pop %rbp
+        let saves = [&first[..], &[0x55], &clear, &[0x5d], &init_and_jump].concat();
+        assert_eq!(start(&saves), Some((8, false)), "a function");
+        let returns = [&first[..], &clear, &[0xc3]].concat();
+        assert_eq!(start(&returns), Some((8, false)));
+        let is_cut = [&first[..], &clear, &init_and_jump[..7]].concat();
+        assert_eq!(start(&is_cut), Some((8, false)));
     }
 
     #[test]
