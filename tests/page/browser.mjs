@@ -30,8 +30,10 @@ export class Browser {
     browser.process = spawn("chromium", [...FLAGS, `--user-data-dir=${browser.folder}`, "about:blank"], {
       stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
     });
-    browser.ended = new Promise((resolve) => browser.process.once("exit", resolve));
     browser.answers = new Map();
+    browser.ended = new Promise((resolve) => browser.process.once("exit", resolve)).then(() => {
+      for (const answer of browser.answers.values()) answer.reject(new Error("the browser has ended"));
+    });
     browser.events = [];
     browser.listen();
     const { targetInfos } = await browser.call("Target.getTargets");
@@ -79,7 +81,10 @@ export class Browser {
   send(message) {
     const id = (this.lastId = (this.lastId ?? 0) + 1);
     this.process.stdio[3].write(`${JSON.stringify({ id, ...message })}\0`);
-    return new Promise((resolve, reject) => this.answers.set(id, { resolve, reject }));
+    const answer = new Promise((resolve, reject) => this.answers.set(id, { resolve, reject }));
+    const late = () => this.answers.get(id)?.reject(new Error(`no answer to ${message.method} in ${DEADLINE_MS} ms`));
+    const timer = setTimeout(late, DEADLINE_MS);
+    return answer.finally(() => clearTimeout(timer));
   }
 
   /** Evaluates an expression in the page. */
