@@ -39,13 +39,21 @@ struct Handover {
 #[derive(Debug, Default)]
 struct Slot {
     next: Option<Result<Profile>>,
-    /// Whether no profile follows `next`.
-    is_over: bool,
-    ended: Option<Ended>,
+    /// What follows `next`.
+    rest: Rest,
     /// Whether the program has dropped its side.
     is_abandoned: bool,
     /// The task that awaits the next profile.
     waker: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+enum Rest {
+    /// Another profile.
+    #[default]
+    Profiles,
+    /// No profile: why the session has ended, `None` after an error.
+    Nothing(Option<Ended>),
 }
 
 impl PolledIntervals {
@@ -75,8 +83,10 @@ impl PolledIntervals {
     /// Why the session has ended; `None` before the last profile is taken, and after an error.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        let slot = self.handover.lock();
-        slot.ended.filter(|_| slot.next.is_none())
+        match *self.handover.lock() {
+            Slot { next: None, rest: Rest::Nothing(ended), .. } => ended,
+            _ => None,
+        }
     }
 
     /// A handle that ends the session from another thread.
@@ -120,6 +130,7 @@ impl Drop for PolledIntervals {
 impl Handover {
     /// The thread: takes a profile, and the next one when this one is taken.
     fn take_all(&self, mut intervals: Intervals) {
+        let _end = EndAfterPanic(self);
         loop {
             let ended = intervals.wait_for_end();
             if self.lock().is_abandoned {
@@ -127,21 +138,20 @@ impl Handover {
             }
             let next = ended.and_then(|ended| intervals.take_interval(ended));
             let is_over = next.is_none() || intervals.stopper().is_none();
-            self.put(next, is_over.then(|| intervals.ended()));
+            self.put(next, if is_over { Rest::Nothing(intervals.ended()) } else { Rest::Profiles });
             if is_over {
                 return;
             }
         }
     }
 
-    /// Waits until the slot is empty and fills it. `over` is why the session has ended, if no profile follows.
-    fn put(&self, next: Option<Result<Profile>>, over: Option<Option<Ended>>) {
+    /// Waits until the slot is empty and fills it.
+    fn put(&self, next: Option<Result<Profile>>, rest: Rest) {
         let is_full = |slot: &mut Slot| slot.next.is_some() && !slot.is_abandoned;
         let slot = self.emptied.wait_while(self.lock(), is_full);
         let mut slot = slot.unwrap_or_else(PoisonError::into_inner);
         slot.next = next;
-        slot.is_over = over.is_some();
-        slot.ended = over.flatten();
+        slot.rest = rest;
         wake(&self.readable);
         let waker = slot.waker.take();
         // An executor can poll the task at once.
@@ -153,17 +163,17 @@ impl Handover {
 
     fn try_next(&self, waker: Option<&Waker>) -> Poll<Option<Result<Profile>>> {
         let mut slot = self.lock();
-        match slot.next.take() {
-            Some(profile) => {
+        match (slot.next.take(), &slot.rest) {
+            (Some(profile), rest) => {
                 // After the last profile, the descriptor stays readable: the end is an answer.
-                if !slot.is_over {
+                if matches!(rest, Rest::Profiles) {
                     reset_waker(&self.readable);
                 }
                 self.emptied.notify_one();
                 Poll::Ready(Some(profile))
             }
-            None if slot.is_over => Poll::Ready(None),
-            None => {
+            (None, Rest::Nothing(_)) => Poll::Ready(None),
+            (None, Rest::Profiles) => {
                 slot.waker = waker.cloned();
                 Poll::Pending
             }
@@ -177,5 +187,45 @@ impl Handover {
 
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports an end where the thread panics: a program that polls would wait for ever.
+struct EndAfterPanic<'a>(&'a Handover);
+
+impl Drop for EndAfterPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Error::new(ErrorKind::Io, "the thread that takes profiles has panicked");
+            self.0.put(Some(Err(error)), Rest::Nothing(None));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_thread_is_an_error_and_the_end() {
+        let handover =
+            Handover { slot: Mutex::default(), emptied: Condvar::new(), readable: new_waker().unwrap() };
+        assert!(handover.try_next(None).is_pending());
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _end = EndAfterPanic(&handover);
+                panic!("a defect");
+            });
+            assert!(thread.join().is_err());
+        });
+        let Poll::Ready(Some(Err(error))) = handover.try_next(None) else { panic!("no error") };
+        assert_eq!(error.to_string(), "the thread that takes profiles has panicked");
+        assert!(matches!(handover.try_next(None), Poll::Ready(None)));
+        let mut count = [0; 8];
+        assert_eq!(
+            rustix::io::read(&handover.readable, &mut count),
+            Ok(8),
+            "readable until the end is taken"
+        );
     }
 }
