@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_members_of_the_workspace_are_listed_with_their_features() {
         let packages = packages().unwrap();
-        let profiler = packages.iter().find(|package| package.name == "profiler").unwrap();
+        let profiler = packages.iter().find(|package| package.name == "ebpf-profiler").unwrap();
         assert!(profiler.features.contains_key("formats"));
         assert!(folder(profiler).join("Cargo.toml").is_file());
         assert_eq!(library(profiler), Some("profiler"));

@@ -6,6 +6,23 @@
 //! compiler, garbage collections that a runtime reported. A finding has thresholds that healthy programs do not reach; each
 //! is a constant with its reason.
 //!
+//! ```no_run
+//! use std::fs::File;
+//!
+//! use profiler_findings::{WaitCause, Waits, analyze};
+//! use profiler_profile::Profile;
+//!
+//! let mut profile = Profile::read(File::open("shop.profile")?)?;
+//! analyze(&mut profile);
+//! for finding in profile.findings() {
+//!     println!("{}: {}", finding.evidence, finding.remedy);
+//! }
+//! let waits = Waits::of(&profile);
+//! let for_locks = profile.samples().iter().filter(|sample| waits.cause(sample) == Some(WaitCause::Lock));
+//! println!("{} ns for locks", for_locks.map(|sample| sample.value).sum::<u64>());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The rules are data, in `rules.rs`, `primitives.rs` and `cpu_rules.rs`.
 
 mod barrier;

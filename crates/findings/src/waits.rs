@@ -20,16 +20,6 @@ use crate::{
 };
 
 /// The causes of the waits in a profile.
-///
-/// ```
-/// use profiler_findings::{WaitCause, Waits};
-/// use profiler_profile::{Header, ProfileBuilder};
-///
-/// let profile = ProfileBuilder::default().finish(Header::default());
-/// let waits = Waits::of(&profile);
-/// let idle = profile.samples().iter().filter(|sample| waits.cause(sample) == Some(WaitCause::Idle));
-/// assert_eq!(idle.count(), 0);
-/// ```
 #[derive(Clone, Debug)]
 pub struct Waits {
     /// By stack.

@@ -5,6 +5,23 @@
 //! [`LoadedSource::start`] attaches them. From then on a [`SampleSource`] returns [`Batch`]es: samples with the ids of their
 //! stacks, stacks that are new, and sideband events, in time order. Addresses have no names here: this crate knows neither files
 //! nor symbols of targets.
+//!
+//! ```no_run
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use profiler_processes::Pid;
+//! use profiler_sampler::{Filter, LoadedSource, Plan, SampleSource as _};
+//! use rustix::event::{EventfdFlags, eventfd};
+//!
+//! // A write to it ends the wait for samples.
+//! let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+//! let plan = Plan::cpu_samples(Filter::Processes(vec![Pid(1234)]), 99);
+//! let mut source = LoadedSource::load(plan, waker)?.start()?;
+//! for sample in source.read(Duration::from_secs(1))?.samples {
+//!     println!("{:?}: thread {}, stack {:?}", sample.time, sample.tid.0, sample.user_stack);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod available_events;
 mod batch;

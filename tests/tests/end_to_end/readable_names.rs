@@ -107,7 +107,7 @@ fn method_names_have_their_tier_when_enabled() {
             let mut without_tier = methods(&names);
             without_tier.retain(|name| !name.ends_with(']'));
             assert!(without_tier.is_empty(), "{version} {diagnostics}: {without_tier:#?}");
-            // The runtime does not report what it compiled while the session of events began.
+            // The runtime does not report what it compiled while the EventPipe session began.
             let of_memory: Vec<_> =
                 names.iter().filter(|(_, source)| **source == SymbolSource::RuntimeMemory).collect();
             assert!(of_memory.len() < names.len() / 20, "{version} {diagnostics}: {of_memory:#?}");

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn features_of_other_members_of_the_workspace_add_no_packages() {
         let linked = names(linked_packages(&shell::host_target().unwrap()).unwrap());
-        for package in ["aya", "clap", "profiler", "profiler-common", "rustix"] {
+        for package in ["aya", "clap", "ebpf-profiler", "profiler-common", "rustix"] {
             assert!(linked.iter().any(|name| name == package), "{package}");
         }
         for package in ["clap_derive", "clap_mangen", "palette", "profiler-tests", "syn", "xtask"] {

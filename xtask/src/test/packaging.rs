@@ -2,16 +2,37 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use cargo_metadata::Package;
 
 use crate::{
-    shell,
-    workspace::{cargo, is_publishable, packages},
+    project, shell,
+    workspace::{cargo, folder, is_publishable, packages, publishable_packages},
 };
+
+/// The texts of the licences, which every copy of a package has to contain.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Packs without building: what is missing in a manifest shows.
 pub(crate) fn check() -> Result<()> {
+    publishable_packages()?.iter().try_for_each(check_texts)?;
     shell::run(package()?.arg("--no-verify"))
+}
+
+/// What a registry shows of a package, and its licences.
+fn check_texts(package: &Package) -> Result<()> {
+    let (name, folder) = (&package.name, folder(package));
+    let description = package.description.as_deref().with_context(|| format!("{name} has no description"))?;
+    let readme = fs_err::read_to_string(folder.join("README.md"))?;
+    let has_both = readme.starts_with(&format!("# {name}\n\n{description}.\n"));
+    ensure!(has_both, "README.md of {name} does not begin with its name and description");
+    let is_listed = !package.keywords.is_empty() && !package.categories.is_empty();
+    ensure!(is_listed, "Cargo.toml of {name} lacks keywords or categories");
+    for licence in LICENCES {
+        let [own, common] = [folder, project::root()].map(|folder| fs_err::read(folder.join(licence)));
+        ensure!(own? == common?, "{licence} of {name} is not a link to that of the workspace");
+    }
+    Ok(())
 }
 
 /// Packs and builds each package from its archive alone.

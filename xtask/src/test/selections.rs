@@ -25,7 +25,7 @@ const UNPRIVILEGED: [&str; 4] = ["command_line", "golden", "recordings", "replay
 
 /// Tests that load BPF programs or create BPF maps: those of two modules of the library, and test programs except those
 /// that read files and outputs.
-const PRIVILEGED: &str = "(package(profiler) & test(/^(sampler|session)::/)) \
+const PRIVILEGED: &str = "(package(ebpf-profiler) & test(/^(sampler|session)::/)) \
     + (kind(test) & not binary(/^(documents|dotnet_libraries|golden|html_page|other_tools|otlp_node|otlp_reader)$/))";
 
 /// Tests that read many files of this machine or write the largest profiles. `cargo xtask test` runs them, `cargo xtask
