@@ -1,10 +1,14 @@
 //! Tests which method is compiled in the JIT compiler of .NET runtimes.
 
+use std::time::{Duration, Instant};
+
 use profiler::{
     Profile,
     profile::{Frame, FrameKind, Sample, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, profiler, run_beside_others, run_command, sample, sample_pid};
+use profiler_tests::{
+    DEADLINE, Workload, profiler, run_beside_others, run_command, sample, sample_pid, wait_for_samples,
+};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const SAMPLES: u64 = 4_000;
@@ -13,9 +17,26 @@ const COMPILING: &str = "[compiling ";
 /// Methods that the workload makes at run time. The runtime compiles them once, when they are called first.
 const DYNAMIC: &str = "[compiling [dynamic method] made;method, number ";
 
-fn profile(version: &str, compilations: bool) -> Profile {
-    let workload = Workload::run(Workload::dotnet_command(version, "dynamic").env("PERF_MAP", "0"));
-    sample(sample_pid(workload.pid()).dotnet_compilations(compilations), SAMPLES)
+fn workload(version: &str) -> Workload {
+    Workload::run(Workload::dotnet_command(version, "dynamic").env("PERF_MAP", "0"))
+}
+
+/// Samples once the runtime reports what it compiles: the first samples are taken before it knows of the session.
+fn profile_of_compilations(version: &str) -> Profile {
+    let workload = workload(version);
+    let builder = sample_pid(workload.pid()).dotnet_compilations(true);
+    let mut session = builder.build().unwrap().start().unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        wait_for_samples(&mut session, 500);
+        let profile = session.take_profile(Duration::ZERO).unwrap();
+        if profile.frames().any(|frame| profile.string(frame.name).starts_with(COMPILING)) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{version}: no method is compiled: {:?}", profile.ledger());
+    }
+    wait_for_samples(&mut session, SAMPLES);
+    session.stop().unwrap()
 }
 
 fn frames<'a>(profile: &'a Profile, sample: &Sample) -> Vec<&'a Frame> {
@@ -41,16 +62,12 @@ fn compiler_stacks(profile: &Profile) -> Vec<(&Sample, Vec<&Frame>)> {
 fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
     let Some(_lock) = run_beside_others() else { return };
     for version in VERSIONS {
-        let profile = profile(version, true);
+        let profile = profile_of_compilations(version);
         let stacks = compiler_stacks(&profile);
         let name = |frame: &Frame| profile.string(frame.name);
         let compiled = |frames: &[&Frame]| frames.iter().position(|frame| name(frame).starts_with(COMPILING));
-        // The first samples are taken before the runtime knows of the session.
-        let begins = stacks.iter().filter(|(_, frames)| compiled(frames).is_some());
-        let begin_ns = begins.map(|(sample, _)| sample.time_ns).min();
-        let (mut all, mut found, mut dynamic) = (0, 0, 0);
-        for (sample, frames) in stacks.iter().filter(|(sample, _)| Some(sample.time_ns) >= begin_ns) {
-            all += 1;
+        let (mut found, mut dynamic) = (0, 0);
+        for (sample, frames) in &stacks {
             let Some(index) = compiled(frames) else { continue };
             found += 1;
             assert_eq!(frames[index].symbolization, Symbolization::Symbol(SymbolSource::RuntimeEvents));
@@ -63,6 +80,7 @@ fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
             dynamic += usize::from(is_dynamic);
             assert!(!is_dynamic || !thread.starts_with(".NET Tiered"), "they are compiled once");
         }
+        let all = stacks.len();
         assert!(all > 100 && found * 100 >= all * 99, "{version}: {found} of {all}");
         assert!(dynamic * 2 > found, "{version}: {dynamic} of {found}");
         let ledger = profile.ledger();
@@ -73,7 +91,8 @@ fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
 #[test]
 fn compiled_methods_are_shown_on_request_alone() {
     let Some(_lock) = run_beside_others() else { return };
-    let profile = profile("9.0", false);
+    let workload = workload("9.0");
+    let profile = sample(sample_pid(workload.pid()), SAMPLES);
     let stacks = compiler_stacks(&profile);
     assert!(stacks.len() > 100, "{} samples in the compiler", stacks.len());
     let frames = stacks.iter().flat_map(|(_, frames)| frames);
@@ -83,7 +102,7 @@ fn compiled_methods_are_shown_on_request_alone() {
 #[test]
 fn the_command_shows_compiled_methods() {
     let Some(_lock) = run_beside_others() else { return };
-    let workload = Workload::run(Workload::dotnet_command("9.0", "dynamic").env("PERF_MAP", "0"));
+    let workload = workload("9.0");
     let pid = workload.pid().to_string();
     let run = run_command(&mut profiler(&["-p", &pid, "-d", "2", "-F", "999", "--dotnet-compilations"]));
     // Folded stacks have no semicolon in a name.
