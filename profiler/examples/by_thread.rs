@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, env, error::Error, io, time::Duration};
 
-use profiler::{Format, Profiler, Target, WriteFormat as _};
+use profiler::{Format, Profiler, Target};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = env::args().nth(1).ok_or("usage: by_thread PID")?.parse()?;
@@ -24,6 +24,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let Some(((busiest, _), _)) = threads.first() else { return Ok(()) };
     let profile = Profiler::builder().target(Target::Tid(*busiest)).build()?.start()?.run_for(second)?;
-    profile.write(Format::Folded, io::stdout().lock())?;
+    Format::Folded.write(&profile, io::stdout().lock())?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 use std::{env, error::Error, io, time::Duration};
 
-use profiler::{Format, Profiler, Target, WriteFormat as _};
+use profiler::{Format, Profiler, Target};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -19,6 +19,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         .run_for(Duration::from_secs_f64(seconds))?;
 
     eprintln!("{} samples, {} lost", profile.total_value(), profile.first_ledger().lost_total());
-    profile.write(Format::Folded, io::stdout().lock())?;
+    Format::Folded.write(&profile, io::stdout().lock())?;
     Ok(())
 }

@@ -11,7 +11,7 @@
 //! ```no_run
 //! # #[cfg(feature = "formats")] {
 //! use std::time::Duration;
-//! use profiler::{Format, Profiler, Target, WriteFormat as _};
+//! use profiler::{Format, Profiler, Target};
 //!
 //! let profile = Profiler::builder()
 //!     .target(Target::Pid(1234))
@@ -19,7 +19,7 @@
 //!     .build()? // checks the settings
 //!     .start()? // loads, attaches; dropping the session detaches
 //!     .run_for(Duration::from_secs(10))?;
-//! profile.write(Format::Folded, std::io::stdout().lock())?;
+//! Format::Folded.write(&profile, std::io::stdout().lock())?;
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -57,7 +57,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "formats")] {
-//! use profiler::{ElfAddress, Format, WriteFormat as _};
+//! use profiler::{ElfAddress, Format};
 //! use profiler::profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
 //!
 //! let mut builder = ProfileBuilder::default();
@@ -75,7 +75,7 @@
 //! let profile = builder.finish(Header::default());
 //!
 //! let mut folded = Vec::new();
-//! profile.write(Format::Folded, &mut folded)?;
+//! Format::Folded.write(&profile, &mut folded)?;
 //! assert_eq!(folded, b"demo;main;work 42\n");
 //! assert!(profile.ledger().adds_up());
 //! # }
@@ -95,7 +95,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `formats` | `WriteFormat`: profiles in the formats of other tools |
+//! | `formats` | `Format`: profiles in the formats of other tools |
 //! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
 //! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
 //! | `cpp-demangle` | C++ names are demangled, as Rust names always are |
@@ -141,7 +141,7 @@ pub use profiler_processes::{CpuSet, InvalidCpuSet};
 pub use profiler_profile::Shape;
 pub use profiler_profile::{self as profile, Difference, Profile, difference};
 #[cfg(feature = "formats")]
-pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
+pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat};
 pub use profiler_sampler::{
     AvailableEvent, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition,
     InvalidCondition, MAX_COUNTED_EVENTS, UnknownEvent, Unwind, available_events, raise_thread_priority,

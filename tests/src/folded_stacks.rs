@@ -1,6 +1,6 @@
 //! Parses folded stacks and answers questions about them.
 
-use profiler::{Format, Profile, WriteFormat as _};
+use profiler::{Format, Profile};
 
 use crate::share::assert_share;
 
@@ -41,7 +41,7 @@ impl FoldedStacks {
     #[must_use]
     pub fn from_profile(profile: &Profile) -> Self {
         let mut folded = Vec::new();
-        profile.write(Format::Folded, &mut folded).expect("memory takes everything");
+        Format::Folded.write(profile, &mut folded).expect("memory takes everything");
         Self::parse(&String::from_utf8(folded).expect("folded stacks are UTF-8"))
     }
 

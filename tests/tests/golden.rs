@@ -7,7 +7,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::{GzDecoder, ZlibDecoder};
-use profiler::{Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, profile::EventId};
+use profiler::{Difference, Format, OutputOptions, Profile, Shape, profile::EventId};
 use profiler_tests::{assert_matches_file, file, golden_profile, golden_profile_without_runtime_events};
 use zip::ZipArchive;
 
@@ -28,7 +28,7 @@ fn profile() -> Profile {
 
 fn bytes(profile: &Profile, format: Format, options: &OutputOptions) -> Vec<u8> {
     let mut bytes = Vec::new();
-    profile.write_with(format, options, &mut bytes).unwrap();
+    format.write_with(profile, options, &mut bytes).unwrap();
     bytes
 }
 
@@ -181,7 +181,7 @@ fn a_difference_is_as_it_is_kept() {
     let (before, after) = (profile(), profile().shaped(&shape()));
     for &format in Format::OF_DIFFERENCES {
         let mut bytes = Vec::new();
-        Difference::between(&before, &after).write_with(format, &EVERYTHING, &mut bytes).unwrap();
+        format.write_difference(&Difference::between(&before, &after), &EVERYTHING, &mut bytes).unwrap();
         assert_bytes_are_kept(bytes, format, "difference");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use profiler::sandbox;
 use profiler_profile::{EventId, Profile};
-use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
+use profiler_profile_formats::{Format, OutputOptions};
 
 use super::{
     arguments::{CommonArguments, OutputArguments},
@@ -128,7 +128,7 @@ impl Outputs {
         self.options.event = Some(event);
         self.write_each(|format, options, to| {
             let shown = if format.is_view() { view } else { profile };
-            shown.write_with(format, options, to)
+            format.write_with(shown, options, to)
         })
     }
 

@@ -4,7 +4,7 @@ use std::{fs::File, io, path::Path};
 
 use anyhow::{Context, Result, bail};
 use profiler_profile::{Profile, difference::Difference};
-use profiler_profile_formats::{Format, WriteFormat as _};
+use profiler_profile_formats::Format;
 
 use super::{
     arguments::{CommonArguments, OutputArguments, ViewArguments},
@@ -68,11 +68,11 @@ pub(super) fn diff(
     let options = outputs.options();
     let written = outputs.write_each(|format, options, to| {
         let written = if format.is_view() { &shown } else { &difference };
-        written.write_with(format, options, to)
+        format.write_difference(written, options, to)
     });
     if !common.quiet && !has_table {
         let mut table = Vec::new();
-        shown.write_with(Format::Top, &options, &mut table)?;
+        Format::Top.write_difference(&shown, &options, &mut table)?;
         print_messages(&String::from_utf8_lossy(&table));
     }
     written.into_result()?;

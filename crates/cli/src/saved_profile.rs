@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 use profiler_profile::Profile;
-use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
+use profiler_profile_formats::{Format, OutputOptions};
 
 use super::{file_series::format_time, output_file::OutputFile, standard_streams::write_result};
 
@@ -26,7 +26,7 @@ pub(super) fn save(profile: &Profile) -> Result<String> {
             path = path.display()
         )),
         None => {
-            write_result(|to| profile.write_with(Format::Folded, &OutputOptions::default(), to))?;
+            write_result(|to| Format::Folded.write_with(profile, &OutputOptions::default(), to))?;
             Ok("the profile is at standard output, as folded stacks".to_owned())
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn save_in(directory: &Path, profile: &Profile) -> Option<PathBuf> {
     let name = format!("profiler-{}-{}.profile", format_time(SystemTime::now()), process::id());
     let path = directory.join(name);
     let write = |file: OutputFile| {
-        file.write(|to| profile.write_with(Format::Recording, &OutputOptions::default(), to))
+        file.write(|to| Format::Recording.write_with(profile, &OutputOptions::default(), to))
     };
     match OutputFile::open(&path).and_then(write) {
         Ok(()) => Some(path),

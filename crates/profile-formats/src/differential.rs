@@ -111,12 +111,13 @@ fn mark(change: &Change) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, WriteFormat as _};
+    use crate::Format;
     use profiler_profile::{Profile, test_profile::folded};
 
     fn written(before: &Profile, after: &Profile, format: Format) -> String {
         let mut bytes = Vec::new();
-        Difference::between(before, after).write(format, &mut bytes).unwrap();
+        let difference = Difference::between(before, after);
+        format.write_difference(&difference, &OutputOptions::default(), &mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -174,7 +175,9 @@ mod tests {
     #[test]
     fn other_formats_refuse_a_difference() {
         for &format in Format::ALL {
-            let result = Difference::between(&before(), &after()).write(format, Vec::new());
+            let (before, after) = (before(), after());
+            let difference = Difference::between(&before, &after);
+            let result = format.write_difference(&difference, &OutputOptions::default(), Vec::new());
             assert_eq!(result.is_ok(), Format::OF_DIFFERENCES.contains(&format));
         }
     }

@@ -7,11 +7,11 @@
 //!
 //! ```
 //! use profiler_profile::{Header, ProfileBuilder};
-//! use profiler_profile_formats::{Format, WriteFormat as _};
+//! use profiler_profile_formats::Format;
 //!
 //! let profile = ProfileBuilder::default().finish(Header::default());
 //! let mut svg = Vec::new();
-//! profile.write(Format::Svg, &mut svg)?;
+//! Format::Svg.write(&profile, &mut svg)?;
 //! assert!(svg.starts_with(b"<?xml"));
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -77,5 +77,4 @@ pub use self::{
     format::{Format, UnknownFormat},
     label::{escaped, frame_label, printable},
     options::OutputOptions,
-    write::WriteFormat,
 };

@@ -121,7 +121,6 @@ fn colours(profile: &Profile, options: &OutputOptions, lines: &[String]) -> Pale
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WriteFormat as _;
     use profiler_addresses::ElfAddress;
     use profiler_profile::Header;
     use profiler_profile::{
@@ -194,7 +193,9 @@ mod tests {
     fn a_difference_to_an_empty_profile_gives_a_picture() {
         let nothing = ProfileBuilder::default().finish(Header::default());
         let mut bytes = Vec::new();
-        Difference::between(&profile_of("f"), &nothing).write(crate::Format::Svg, &mut bytes).unwrap();
+        let before = profile_of("f");
+        let difference = Difference::between(&before, &nothing);
+        crate::Format::Svg.write_difference(&difference, &OutputOptions::default(), &mut bytes).unwrap();
         assert!(String::from_utf8(bytes).unwrap().contains("ERROR"));
     }
 

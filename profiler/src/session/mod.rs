@@ -79,11 +79,11 @@ const MAX_SYMBOL_TIME: Duration = Duration::from_millis(1500);
 /// ```no_run
 /// # #[cfg(feature = "formats")] {
 /// use std::time::Duration;
-/// use profiler::{Format, Profiler, Target, WriteFormat as _};
+/// use profiler::{Format, Profiler, Target};
 ///
 /// let session = Profiler::builder().target(Target::Pid(1234)).build()?.start()?;
 /// let profile = session.run_for(Duration::from_secs(10))?;
-/// profile.write(Format::Folded, std::io::stdout().lock())?;
+/// Format::Folded.write(&profile, std::io::stdout().lock())?;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -27,7 +27,7 @@ use profiler_dotnet_symbols::{
 use profiler_elf_symbols::{Elf, FunctionRanges, GoTable, demangle};
 use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
-use profiler_profile_formats::{Format, WriteFormat as _};
+use profiler_profile_formats::{Format, OutputOptions};
 use profiler_stack_height::{Cfa, Frame, Hints, Program, SavedFramePointer, analyze, for_each_epilogue};
 use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
@@ -375,8 +375,9 @@ pub fn recording(bytes: &[u8]) {
         };
         let shaped = profile.shaped(&shape);
         for &format in Format::ALL {
-            let _ = shaped.write(format, io::sink());
-            let _ = Difference::between(&profile, &shaped).write(format, io::sink());
+            let _ = format.write(&shaped, io::sink());
+            let difference = Difference::between(&profile, &shaped);
+            let _ = format.write_difference(&difference, &OutputOptions::default(), io::sink());
         }
     }
 }

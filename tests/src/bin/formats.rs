@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use inferno::collapse::{Collapse as _, perf};
 use profiler::{
-    ElfAddress, Format, OutputOptions, Profile, WriteFormat as _,
+    ElfAddress, Format, OutputOptions, Profile,
     profile::{Event, Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization},
 };
 
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let profile = profile(arguments.next().context("no number of stacks")?.parse()?);
     let mut to = Counter { file: arguments.next().map(fs::File::create).transpose()?, bytes: 0 };
     let start = Instant::now();
-    profile.write_with(format, &OutputOptions::default(), &mut to)?;
+    format.write_with(&profile, &OutputOptions::default(), &mut to)?;
     report(start, &to)
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use profiler::{Format, Profile, WriteFormat as _};
+use profiler::{Format, Profile};
 use profiler_agent::naming::{Naming, NamingOptions};
 use profiler_tests::{
     FoldedStacks, Outcome, Recorder, profiler, run_beside_others, run_command, wait_until, workload_path,
@@ -96,7 +96,7 @@ fn samples_have_the_names_of_their_pods_and_containers() {
         assert_eq!(names.map(|name| profile.string(name)), expected);
     }
     let mut pprof = Vec::new();
-    profile.write(Format::Pprof, &mut pprof).unwrap();
+    Format::Pprof.write(&profile, &mut pprof).unwrap();
     let mut decoded = Vec::new();
     std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*pprof), &mut decoded).unwrap();
     for label in ["k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "web-1", "proxy"] {

@@ -12,7 +12,6 @@ use std::{
 use futures_core::Stream as _;
 use profiler::{
     Builder, Ended, Format, OutputOptions, PolledIntervals, Profile, Profiler, Session, Target,
-    WriteFormat as _,
     profile::{FrameView, Reason, SampleView},
 };
 use profiler_tests::{
@@ -38,7 +37,7 @@ const MAX_ROUNDS: u32 = 30;
 fn of_process(profile: &Profile, pid: u32) -> FoldedStacks {
     let mut folded = Vec::new();
     let options = OutputOptions { per_process: true, ..OutputOptions::default() };
-    profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+    Format::Folded.write_with(profile, &options, &mut folded).unwrap();
     let mut stacks = FoldedStacks::parse(&String::from_utf8(folded).unwrap());
     let frame = format!("process {pid} (");
     stacks.0.retain(|stack| stack.frames[0].starts_with(&frame));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use profiler::{
-    Builder, Format, OutputOptions, Profile, WriteFormat as _,
+    Builder, Format, OutputOptions, Profile,
     profile::{FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{
@@ -122,7 +122,7 @@ fn threads_of_the_runtime_have_their_names() {
     let profile = sample(sample_pid(workload.pid()), 2_000);
     let mut folded = Vec::new();
     let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
-    profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+    Format::Folded.write_with(&profile, &options, &mut folded).unwrap();
     let stacks = FoldedStacks::parse(&String::from_utf8(folded).unwrap());
     assert!(stacks.count(|stack| stack.frames[0].ends_with(" (.NET TP Worker)")) > 100, "{stacks:#?}");
 }

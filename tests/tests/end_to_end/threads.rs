@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use profiler::{Format, OutputOptions, Profiler, Target, WriteFormat as _};
+use profiler::{Format, OutputOptions, Profiler, Target};
 use profiler_tests::{FoldedStacks, Workload, run_beside_others, sample, sample_pid, wait_until};
 
 const THREADS: usize = 200;
@@ -50,7 +50,7 @@ fn threads_are_root_frames_when_enabled() {
         let profile = session.take_profile(Duration::from_millis(500)).unwrap();
         let mut folded = Vec::new();
         let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
-        profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+        Format::Folded.write_with(&profile, &options, &mut folded).unwrap();
         let stacks = FoldedStacks::parse(&String::from_utf8(folded).unwrap());
         assert!(stacks.0.iter().all(|stack| stack.frames[0].starts_with("thread ")), "{stacks:#?}");
         stacks.0.iter().any(|stack| stack.frames[0] == frame).then_some(())

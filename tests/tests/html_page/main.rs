@@ -10,9 +10,7 @@ use std::{
     process::Command,
 };
 
-use profiler::{
-    Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
-};
+use profiler::{Difference, Format, OutputOptions, Profile, Shape, difference::FunctionChange};
 use profiler_tests::{Workload, profiler, run_beside_others, run_command};
 use serde_json::{Value, json};
 
@@ -27,7 +25,7 @@ const LARGE_PAGE_BYTES: u64 = 10_000_000;
 
 fn write(profile: &Profile, folder: &Path, name: &str) {
     let file = File::create(folder.join(name)).unwrap();
-    profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
+    Format::Html.write_with(profile, &OutputOptions::default(), file).unwrap();
 }
 
 /// The stacks of the known profile that contain this function.
@@ -37,7 +35,8 @@ fn focused(function: &str) -> Profile {
 
 fn write_difference(before: &Profile, after: &Profile, folder: &Path, name: &str) {
     let file = File::create(folder.join(name)).unwrap();
-    Difference::between(before, after).write(Format::Html, file).unwrap();
+    let difference = Difference::between(before, after);
+    Format::Html.write_difference(&difference, &OutputOptions::default(), file).unwrap();
 }
 
 fn assert_is_small(folder: &Path, name: &str) {

@@ -12,7 +12,7 @@ mod workflows;
 use std::{fs, path::Path};
 
 use profiler::{
-    Format, OutputOptions, Profile, WriteFormat as _,
+    Format, OutputOptions, Profile,
     profile::{Header, ProfileBuilder},
 };
 
@@ -37,6 +37,6 @@ fn write(profile: &Profile, folder: &Path, name: &str) {
 
 fn bytes(profile: &Profile, format: Format) -> Vec<u8> {
     let mut bytes = Vec::new();
-    profile.write_with(format, &OutputOptions::default(), &mut bytes).unwrap();
+    format.write_with(profile, &OutputOptions::default(), &mut bytes).unwrap();
     bytes
 }

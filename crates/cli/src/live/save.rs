@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use profiler_profile::Profile;
-use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _, printable};
+use profiler_profile_formats::{Format, OutputOptions, printable};
 
 use crate::output_file::OutputFile;
 
@@ -17,7 +17,7 @@ pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, form
 }
 
 fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> io::Result<()> {
-    OutputFile::open(path)?.write(|to| profile.write_with(format, options, to))
+    OutputFile::open(path)?.write(|to| format.write_with(profile, options, to))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use profiler_profile::Profile;
-use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
+use profiler_profile_formats::{Format, OutputOptions};
 
 use super::file_command::FileCommand;
 use crate::{
@@ -126,7 +126,7 @@ impl FileWriter {
         let profile = self.shape.apply(profile.clone());
         let options = OutputOptions { event: Some(self.shape.event(&profile)?), ..self.options };
         let shown = if self.format.is_view() { self.shape.view(&profile) } else { Cow::Borrowed(&profile) };
-        OutputFile::open(path)?.write(|to| shown.write_with(self.format, &options, to))?;
+        OutputFile::open(path)?.write(|to| self.format.write_with(&shown, &options, to))?;
         Ok(())
     }
 

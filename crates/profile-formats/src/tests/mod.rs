@@ -3,7 +3,7 @@
 mod readers;
 
 use self::readers::{Content, read};
-use super::{Format, OutputOptions, WriteFormat as _, label};
+use super::{Format, OutputOptions, label};
 use profiler_profile::{
     Event, EventField, EventId, FieldValue, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder,
     RuntimeEvent, RuntimeEventKind, Sample, SourceLocation, StackEnd, difference::Difference, test_profile,
@@ -100,7 +100,7 @@ fn samples_of(stacks: impl Iterator<Item = (u64, u64)>) -> Profile {
 
 fn written(profile: &Profile, format: Format, options: &OutputOptions) -> Vec<u8> {
     let mut bytes = Vec::new();
-    profile.write_with(format, options, &mut bytes).unwrap();
+    format.write_with(profile, options, &mut bytes).unwrap();
     bytes
 }
 
@@ -200,7 +200,8 @@ fn a_difference_of_any_two_profiles_is_valid() {
         for after in &profiles {
             for &format in Format::OF_DIFFERENCES {
                 let mut bytes = Vec::new();
-                Difference::between(before, after).write(format, &mut bytes).unwrap();
+                let difference = Difference::between(before, after);
+                format.write_difference(&difference, &OutputOptions::default(), &mut bytes).unwrap();
                 let text = String::from_utf8(bytes.clone()).unwrap();
                 if format == Format::Svg {
                     readers::svg(&bytes);

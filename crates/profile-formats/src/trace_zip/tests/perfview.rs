@@ -10,7 +10,7 @@ use std::{
 
 use zip::ZipArchive;
 
-use crate::{Format, WriteFormat as _};
+use crate::Format;
 use profiler_addresses::ElfAddress;
 use profiler_profile::{
     Event, Frame, FrameKind, Header, Profile, ProfileBuilder, StackEnd, SymbolSource, Symbolization,
@@ -189,7 +189,7 @@ fn images_of(text: &str) -> Vec<(String, String)> {
 
 fn written(profile: &Profile) -> Trace {
     let mut archive = Vec::new();
-    profile.write(Format::TraceZip, &mut archive).unwrap();
+    Format::TraceZip.write(profile, &mut archive).unwrap();
     Trace::read(&archive)
 }
 
