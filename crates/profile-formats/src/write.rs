@@ -72,7 +72,7 @@ impl Format {
     /// Writes what differs between two profiles with `options`.
     ///
     /// # Errors
-    /// Errors of `to`, and `Unsupported` where it is none of [`OF_DIFFERENCES`](Self::OF_DIFFERENCES).
+    /// Errors of `to`, and `Unsupported` for a format that [`OF_DIFFERENCES`](Self::OF_DIFFERENCES) does not contain.
     pub fn write_difference(
         self,
         difference: &Difference<'_>,

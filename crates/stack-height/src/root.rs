@@ -58,8 +58,8 @@ impl ProgramStart {
     }
 }
 
-/// Decodes up to an instruction that does not continue with the next one, and returns what it does, and whether the frame pointer was
-/// cleared without having been saved.
+/// Decodes one basic block. Returns how it ends, `None` at the end of the code, and whether it clears a frame pointer that was not
+/// saved.
 fn next_block(decoder: &mut Decoder<'_>, saves_frame_pointer: &mut bool) -> (Option<FlowControl>, bool) {
     let mut clears_frame_pointer = false;
     for instruction in decoder {
