@@ -6,6 +6,7 @@ mod agent;
 mod aspnet;
 mod bad_unwinding;
 mod blocking_targets;
+mod c_interface;
 mod chains;
 mod command_user;
 mod counted_events;

@@ -1,0 +1,42 @@
+//! Tests the C interface with a program in C that AddressSanitizer checks.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use profiler_tests::{FoldedStacks, Workload, run_beside_others, run_command};
+
+/// The static library that cargo has built for this test.
+fn library() -> PathBuf {
+    let folder = env::current_exe().unwrap();
+    let library = folder.parent().unwrap().join("libprofiler_capi.a");
+    assert!(library.is_file(), "{}", library.display());
+    library
+}
+
+#[test]
+fn a_program_in_c_samples_writes_and_symbolizes() {
+    let Some(_lock) = run_beside_others() else { return };
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi");
+    let folder = tempfile::tempdir().unwrap();
+    let (program, folded) = (folder.path().join("program"), folder.path().join("folded"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address,undefined", "-o"]);
+    gcc.arg(&program).arg("-I").arg(sources.join("include")).arg(sources.join("tests/program.c"));
+    let compiled = run_command(gcc.arg(library()).args(["-lm", "-ldl", "-lpthread"]));
+    assert!(compiled.status.success(), "{}", compiled.stderr);
+
+    let workload = Workload::start("chain");
+    let run = run_command(Command::new(&program).arg(workload.pid().to_string()).arg(&folded));
+    assert!(run.status.success(), "{}{}", run.stdout, run.stderr);
+    let lines: Vec<_> = run.stdout.lines().collect();
+    assert_eq!(lines[0], "1 there is no target to sample");
+    assert_eq!(lines[1], format!("main in {}", program.display()));
+    assert!(lines[3].starts_with("1 `no such format` is not a known format"), "{}", lines[3]);
+    let stacks = FoldedStacks::parse(&fs::read_to_string(&folded).unwrap());
+    let in_leaf = stacks.count(|stack| stack.frames.iter().any(|frame| frame == "leaf"));
+    assert_eq!(lines[2], format!("samples {}", stacks.count(|_| true)));
+    assert!(in_leaf > 100, "{stacks:#?}");
+}
