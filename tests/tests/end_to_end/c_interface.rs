@@ -16,17 +16,25 @@ fn library() -> PathBuf {
     library
 }
 
+/// Compiles a program with sanitizers, which report wrong accesses and memory that is not freed.
+fn compile(source: &Path, program: &Path) {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address,undefined"]);
+    gcc.arg("-I").arg(repository().join("crates/capi/include")).arg(source).arg(library());
+    let compiled = run_command(gcc.args(["-lm", "-ldl", "-lpthread", "-o"]).arg(program));
+    assert!(compiled.status.success(), "{}", compiled.stderr);
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 #[test]
 fn a_program_in_c_samples_writes_and_symbolizes() {
     let Some(_lock) = run_beside_others() else { return };
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi");
     let folder = tempfile::tempdir().unwrap();
     let (program, folded) = (folder.path().join("program"), folder.path().join("folded"));
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address,undefined", "-o"]);
-    gcc.arg(&program).arg("-I").arg(sources.join("include")).arg(sources.join("tests/program.c"));
-    let compiled = run_command(gcc.arg(library()).args(["-lm", "-ldl", "-lpthread"]));
-    assert!(compiled.status.success(), "{}", compiled.stderr);
+    compile(&repository().join("crates/capi/tests/program.c"), &program);
 
     let workload = Workload::start("chain");
     let run = run_command(Command::new(&program).arg(workload.pid().to_string()).arg(&folded));
@@ -39,4 +47,22 @@ fn a_program_in_c_samples_writes_and_symbolizes() {
     let in_leaf = stacks.count(|stack| stack.frames.iter().any(|frame| frame == "leaf"));
     assert_eq!(lines[2], format!("samples {}", stacks.count(|_| true)));
     assert!(in_leaf > 100, "{stacks:#?}");
+}
+
+#[test]
+fn the_program_of_the_document_writes_folded_stacks() {
+    let Some(_lock) = run_beside_others() else { return };
+    let document = fs::read_to_string(repository().join("docs/c.md")).unwrap();
+    let (_, block) = document.split_once("```c\n").unwrap();
+    let (program, _) = block.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, compiled) = (folder.path().join("hot.c"), folder.path().join("hot"));
+    fs::write(&source, program).unwrap();
+    compile(&source, &compiled);
+
+    let workload = Workload::start("chain");
+    let run = run_command(Command::new(&compiled).arg(workload.pid().to_string()));
+    assert!(run.status.success(), "{}", run.stderr);
+    let stacks = FoldedStacks::parse(&run.stdout);
+    assert!(stacks.count(|stack| stack.frames.iter().any(|frame| frame == "leaf")) > 100, "{stacks:#?}");
 }

@@ -7,11 +7,12 @@ use anyhow::Result;
 use crate::{project, shell};
 
 /// Folders, and the end-to-end tests of what is in them, as an expression of nextest.
-const TESTS_OF: [(&str, &str); 15] = [
+const TESTS_OF: [(&str, &str); 16] = [
     (
         "crates/agent/",
         "package(profiler-agent) + (binary(end_to_end) & test(/agent/)) + (binary(containers) & test(/daemon_set|deployment|kustomization/))",
     ),
+    ("crates/capi/", "binary(end_to_end) & test(/^c_interface::/)"),
     ("crates/dotnet-diagnostics/", "test(/dotnet|aspnet|events|hostile/)"),
     ("crates/dotnet-runtime/", "test(/dotnet_memory::|dotnet_monitors::/)"),
     ("crates/dotnet-symbols/", "test(/dotnet|aspnet|single_file|readable_names/)"),
