@@ -7,7 +7,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -27,6 +27,14 @@ pub trait Memory: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`ReadError`] when not all of the bytes can be read.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError>;
+
+    /// Reads bytes that were read before, to check that they are the same: never from a cache that [`read`](Self::read) has.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    fn read_again(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.read(address, into)
+    }
 }
 
 /// Why memory cannot be read.
@@ -79,12 +87,15 @@ pub(crate) struct LimitedMemory {
     max_reads: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
+    /// Whether the current lookup checks what it has read.
+    is_check: AtomicBool,
 }
 
 impl LimitedMemory {
     pub(crate) fn new(memory: Arc<dyn Memory>, limits: ReadLimits) -> Self {
         let max_reads = AtomicU64::new(limits.reads);
-        Self { memory, limits, max_reads, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        let (reads, bytes, is_check) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { memory, limits, max_reads, reads, bytes, is_check }
     }
 
     /// Begins a lookup: the limits count from here.
@@ -102,6 +113,12 @@ impl LimitedMemory {
         self.max_reads.store(max_reads, Ordering::Relaxed);
         self.reads.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
+        self.is_check.store(false, Ordering::Relaxed);
+    }
+
+    /// Begins to check what the lookup has read: from here on, [`Memory::read_again`] reads.
+    pub(crate) fn begin_check(&self) {
+        self.is_check.store(true, Ordering::Relaxed);
     }
 
     /// The reads and bytes of the current lookup.
@@ -120,7 +137,10 @@ impl LimitedMemory {
         if reads >= self.max_reads.load(Ordering::Relaxed) || bytes > self.limits.bytes {
             return Err(ReadError::LimitExceeded);
         }
-        self.memory.read(address, into)
+        match self.is_check.load(Ordering::Relaxed) {
+            true => self.memory.read_again(address, into),
+            false => self.memory.read(address, into),
+        }
     }
 
     pub(crate) fn array<const N: usize>(&self, address: u64) -> Result<[u8; N], ReadError> {

@@ -341,6 +341,7 @@ impl DotNetRuntime {
     ) -> Result<(), LookupError> {
         let (memory, layout) = (&self.memory, &self.layouts.code);
         let MethodPlace { range, heap, address, header } = place;
+        memory.begin_check();
         let is_unchanged = || -> Result<bool, LookupError> {
             if !can_be_freed {
                 return Ok(read_header(memory, layout, range, header.start)?.as_ref() == Some(header));

@@ -395,6 +395,38 @@ fn code_that_is_replaced_during_a_lookup_has_the_name_of_before_or_after_or_none
     }
 }
 
+/// Reads from a copy, which checks must not use.
+#[derive(Debug)]
+struct CopiedMemory {
+    copy: TestMemory,
+    current: TestMemory,
+}
+
+impl Memory for CopiedMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.copy.read(address, into)
+    }
+
+    fn read_again(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.current.read(address, into)
+    }
+}
+
+#[test]
+fn code_that_was_replaced_after_its_page_was_read_has_changed() {
+    let (copy, symbols) = test_image::build(Version::Net10, Place::LoadedImage);
+    for address in [code_of(RUN), code_of(DYNAMIC)] {
+        let mut current = copy.clone();
+        let find = |current: &TestMemory| {
+            let memory = CopiedMemory { copy: copy.clone(), current: current.clone() };
+            open(memory, symbols).find(RuntimeAddress(address), &NoFiles).map(|found| found.start.0)
+        };
+        assert_eq!(find(&current), Ok(address));
+        current.write_u64(address - 8, header_of(GET));
+        assert_eq!(find(&current), Err(LookupError::CodeChanged));
+    }
+}
+
 #[test]
 fn a_module_that_is_replaced_has_the_names_of_the_new_one() {
     let (before, symbols) = test_image::build(Version::Net10, Place::Buffer);

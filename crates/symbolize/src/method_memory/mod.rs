@@ -184,7 +184,9 @@ impl MethodMemory {
             self.methods.is_truncated = true;
             return self.discard_noted();
         }
-        let addresses = self.noted.drain().collect();
+        let mut addresses: Vec<u64> = self.noted.drain().collect();
+        // Addresses of one method follow each other, and neighbouring methods share pages.
+        addresses.sort_unstable();
         let reading = self.reader.find_all(proc, process, addresses, MAX_READ_TIME, self.reads_frames);
         self.add_reading(reading);
     }

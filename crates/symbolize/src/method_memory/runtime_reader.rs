@@ -1,14 +1,13 @@
 //! Reads the data structures of the .NET runtime of a process.
 
 mod memory_pages;
+mod page_cache;
 mod recording;
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
     fs::File,
     io,
-    ops::Bound,
     os::unix::fs::FileExt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -29,6 +28,7 @@ use rustix::io::Errno;
 
 use self::{
     memory_pages::MemoryPages,
+    page_cache::{PAGE_BYTES, PageCache},
     recording::{MemoryRecorder, MemoryRecording},
 };
 use super::{
@@ -97,24 +97,47 @@ impl ReadFailure {
     }
 }
 
-/// The memory of a process. Its file is open during the lookups of a poll.
+/// The memory of a process. Its file is open during a reading.
 #[derive(Debug)]
 struct ProcessMemory {
-    file: Mutex<Option<File>>,
+    file: Mutex<Option<MemoryFile>>,
     recorder: Option<SharedRecorder>,
 }
 
-impl ProcessMemory {
-    fn set(&self, file: Option<File>) {
-        *lock(&self.file) = file;
+/// The file of the memory of a process.
+#[derive(Debug)]
+struct MemoryFile {
+    file: File,
+    /// What lookups have read of it; `None` where all is read anew.
+    pages: Option<PageCache>,
+}
+
+impl MemoryFile {
+    /// Reads memory up to its end or to the first address that cannot be read. Returns the number of bytes.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        let file = &self.file;
+        match &mut self.pages {
+            Some(pages) if into.len() <= PAGE_BYTES => {
+                pages.read(address, into, |address, page| readable_bytes(file, page, address) == page.len())
+            }
+            _ => readable_bytes(file, into, address),
+        }
     }
 }
 
-impl Memory for ProcessMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        let file = lock(&self.file);
-        let file = file.as_ref().ok_or(ReadError::NotMapped)?;
-        let readable = readable_bytes(file, into, address);
+impl ProcessMemory {
+    fn set(&self, file: Option<MemoryFile>) {
+        *lock(&self.file) = file;
+    }
+
+    fn read_by(
+        &self,
+        address: u64,
+        into: &mut [u8],
+        read: impl FnOnce(&mut MemoryFile, &mut [u8]) -> usize,
+    ) -> Result<(), ReadError> {
+        let mut file = lock(&self.file);
+        let readable = read(file.as_mut().ok_or(ReadError::NotMapped)?, into);
         let is_read = readable == into.len();
         if let Some(recorder) = &self.recorder {
             match is_read {
@@ -124,6 +147,16 @@ impl Memory for ProcessMemory {
             }
         }
         if is_read { Ok(()) } else { Err(ReadError::NotMapped) }
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.read_by(address, into, |file, into| file.read(address, into))
+    }
+
+    fn read_again(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.read_by(address, into, |file, into| readable_bytes(&file.file, into, address))
     }
 }
 
@@ -195,7 +228,7 @@ impl RuntimeReader {
         matches!(self.state, ReaderState::Found(..) | ReaderState::Opened(..))
     }
 
-    /// Finds the methods at addresses, and what describes their frames if `reads_frames`.
+    /// Finds the methods at addresses in ascending order, and what describes their frames if `reads_frames`.
     pub(super) fn find_all(
         &mut self,
         proc: &ProcFs,
@@ -206,8 +239,9 @@ impl RuntimeReader {
     ) -> Reading {
         let (deadline, began) = (Instant::now() + max_time, monotonic_time());
         let looked_up = addresses.clone();
+        let pages = Some(PageCache::default());
         let found =
-            self.read(proc, process, move |opened| opened.find_all(looked_up, deadline, reads_frames));
+            self.read(proc, process, pages, move |opened| opened.find_all(looked_up, deadline, reads_frames));
         let reading = Reading { addresses, found, read_during: began..monotonic_time() };
         if let Some(recorder) = &self.recorder {
             lock(recorder).end_reading(&reading);
@@ -217,14 +251,15 @@ impl RuntimeReader {
 
     /// Finds the locks that threads wait for, and their owners.
     pub(super) fn find_locks(&mut self, proc: &ProcFs, process: &Process) -> AwaitedLocks {
-        self.read(proc, process, |opened| Ok(opened.find_locks())).unwrap_or_default()
+        self.read(proc, process, None, |opened| Ok(opened.find_locks())).unwrap_or_default()
     }
 
-    /// Reads the memory of the process, which can make a read block: then no more is read.
+    /// Reads the memory of the process, which can make a read block: then no more is read. What is read is kept in `pages`.
     fn read<T: Send + 'static>(
         &mut self,
         proc: &ProcFs,
         process: &Process,
+        pages: Option<PageCache>,
         read: impl FnOnce(&mut OpenedRuntime) -> Result<T, ReadFailure> + Send + 'static,
     ) -> Result<T, ReadFailure> {
         let file = proc.open_memory(process).map_err(|error| {
@@ -234,6 +269,7 @@ impl RuntimeReader {
         let state = std::mem::replace(&mut self.state, ReaderState::Unusable);
         let recorder = self.recorder.clone();
         let open_and_read = move || {
+            let file = MemoryFile { file, pages };
             let Some((mut opened, memory)) = state.open(file, recorder).map_err(io::Error::other)? else {
                 return Ok((ReaderState::Unusable, Err(ReadFailure::NotDescribed)));
             };
@@ -267,7 +303,7 @@ impl ReaderState {
     /// The runtime with its memory, in which nothing is read before `file` is set.
     fn open(
         self,
-        file: File,
+        file: MemoryFile,
         recorder: Option<SharedRecorder>,
     ) -> Result<Option<RuntimeWithMemory>, DescriptorError> {
         match self {
@@ -366,22 +402,17 @@ impl OpenedRuntime {
         if !std::mem::replace(&mut self.has_listed, true) {
             found.freeable = Some(self.list_freeable());
         }
-        // Methods whose code stays, by their ends.
-        let mut lasting: BTreeMap<u64, ReadMethod> = BTreeMap::new();
+        // The method that was found last, if its code stays: the addresses are in ascending order.
+        let mut last: Option<ReadMethod> = None;
         let mut addresses = addresses.into_iter();
         for address in addresses.by_ref() {
-            let mut behind = lasting.range((Bound::Excluded(address), Bound::Unbounded));
-            let known = behind.next().filter(|(_, method)| method.start <= address);
-            if let Some((_, method)) = known {
+            let known = last.as_ref().filter(|method| (method.start..method.end).contains(&address));
+            if let Some(method) = known {
                 found.code.push((address, Ok(method.clone())));
                 continue;
             }
             let (code, frames) = self.find(address, reads_frames);
-            if let Ok(method) = &code
-                && !method.can_be_freed
-            {
-                lasting.insert(method.end, method.clone());
-            }
+            last = code.as_ref().ok().filter(|method| !method.can_be_freed).cloned();
             frame_bytes += frames.iter().map(ManagedFunctionFrames::memory_bytes).sum::<usize>();
             found.frames.extend(frames);
             found.code.push((address, code));
@@ -392,7 +423,7 @@ impl OpenedRuntime {
         found.left = addresses.collect();
         // The memory of a process that has ended meanwhile is empty, as that of code which was freed.
         let may_have_ended = found.code.iter().any(|(_, code)| matches!(code, Err(Unnamed::Freed)));
-        if may_have_ended && self.memory.read(self.descriptor, &mut [0]).is_err() {
+        if may_have_ended && self.memory.read_again(self.descriptor, &mut [0]).is_err() {
             return Err(ReadFailure::ProcessEnded);
         }
         Ok(found)

@@ -109,7 +109,8 @@ struct Table {
     layout: SegmentLayout,
     is_managed: bool,
     is_of_jit_code: bool,
-    source_hash: u64,
+    /// That in [`TableCache::by_source`], if other files can share the table.
+    source_hash: Option<u64>,
     tenant: Tenant,
     charged_bytes: usize,
     installed: InstalledFile,
@@ -379,8 +380,9 @@ impl TableCache {
         tenant: Tenant,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<TableKey>, BuildError> {
-        let source_hash = self.hasher.hash_one(source);
-        if let Some(key) = self.by_source.get(&source_hash) {
+        // No other process has the same JIT code.
+        let source_hash = (!source.is_of_jit_code()).then(|| self.hasher.hash_one(source));
+        if let Some(key) = source_hash.and_then(|hash| self.by_source.get(&hash)) {
             return Ok(Some(*key));
         }
         let begin = thread_cpu_time();
@@ -426,7 +428,7 @@ impl TableCache {
             unused_since,
         };
         self.tables.insert(key, table);
-        self.by_source.insert(source_hash, key);
+        self.by_source.extend(source_hash.map(|hash| (hash, key)));
         Ok(Some(key))
     }
 
@@ -484,7 +486,9 @@ impl TableCache {
         self.byte_capacity.give_back(table.tenant, table.charged_bytes);
         self.table_capacity.give_back(table.tenant, 1);
         maps.remove_file(table.installed);
-        self.by_source.remove(&table.source_hash);
+        if let Some(hash) = table.source_hash {
+            self.by_source.remove(&hash);
+        }
     }
 
     fn forget_removed_tables(&mut self) {
