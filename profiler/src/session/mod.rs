@@ -36,6 +36,7 @@ mod test_symbolizer;
 mod threads;
 mod unwinding;
 mod wait_partners;
+mod wait_readings;
 
 use std::{
     os::fd::OwnedFd,

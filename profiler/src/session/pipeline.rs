@@ -28,6 +28,7 @@ use super::{
     retained_stacks::{ForgetStack, RetainedStacks},
     sample_events::{Counts, Received},
     unwinding::UnwindTableThread,
+    wait_readings::WaitReadings,
 };
 use crate::error::Result;
 
@@ -56,6 +57,7 @@ pub(super) struct Pipeline {
     /// Runtime events that were received for measures, and are added to the profile at the end of its interval: the names in
     /// their stacks may still arrive.
     early_events: Vec<ProcessEvents>,
+    wait_readings: WaitReadings,
     /// From the first request for measures on.
     measured: Option<MeasuredEvents>,
     /// The samples that were added since measures were taken.
@@ -157,6 +159,7 @@ impl Pipeline {
             has_user_stacks: parts.has_user_stacks,
             early_samples: Vec::new(),
             early_events: Vec::new(),
+            wait_readings: WaitReadings::default(),
             measured: None,
             unmeasured: Counts::default(),
             pre_exec_filter: parts.command_pid.map(PreExecFilter::new),
@@ -309,11 +312,12 @@ impl Pipeline {
             }
         }
         self.stacks.advance(batch.watermark);
-        let (assembler, runtime_events, early_events) =
-            (&self.assembler, &self.runtime_events, &self.early_events);
+        let (assembler, runtime_events, early_events, wait_readings) =
+            (&self.assembler, &self.runtime_events, &self.early_events, &self.wait_readings);
         let is_needed = |key| {
             assembler.awaits_symbols(key)
                 || runtime_events.awaits(key)
+                || wait_readings.has(key)
                 || early_events.iter().any(|reported| reported.process == key)
         };
         for process in self.processes.retire_ended(is_needed) {
@@ -331,35 +335,36 @@ impl Pipeline {
         // A capture has nothing of these readings.
         if self.events.waits().is_some() && !self.proc().has_capture() {
             self.read_lock_owners(now);
-            self.read_polls(now);
+            self.wait_readings.polls.extend(self.poll_reader.read(&self.processes, now));
         }
         Ok(())
     }
 
-    /// Adds the locks that threads wait for now to the current profile.
+    /// Reads the locks that threads wait for now.
     fn read_lock_owners(&mut self, now: MonotonicTime) {
-        let mut read = Vec::new();
+        let locks = &mut self.wait_readings.locks;
         if self.monitor_poll.is_due(now) {
             let begin = Instant::now();
-            read.extend(self.symbolizer.read_monitor_owners(&self.processes));
+            locks.extend(self.symbolizer.read_monitor_owners(&self.processes));
             self.monitor_poll.end(now, begin.elapsed());
         }
         if self.mutex_poll.is_due(now) {
             let begin = Instant::now();
             let waiting = self.mutex_waits.as_mut().map(std::mem::take);
-            read.extend(self.symbolizer.read_mutex_owners(&self.processes, waiting.as_ref()));
+            locks.extend(self.symbolizer.read_mutex_owners(&self.processes, waiting.as_ref()));
             self.mutex_poll.end(now, begin.elapsed());
         }
-        for read in read {
+    }
+
+    /// Adds what threads waited for up to a time.
+    fn add_wait_readings(&mut self, ended: MonotonicTime) {
+        let WaitReadings { locks, polls } = self.wait_readings.take_until(ended);
+        for read in locks {
             if let Some(process) = self.processes.get(read.process) {
                 self.assembler.add_lock_owners(process, &read);
             }
         }
-    }
-
-    /// Adds what main threads wait for now in poll(2) and select(2) to the current profile.
-    fn read_polls(&mut self, now: MonotonicTime) {
-        for read in self.poll_reader.read(&self.processes, now) {
+        for read in polls {
             if let Some(process) = self.processes.get(read.process) {
                 self.assembler.add_poll_reading(process, &read);
             }
@@ -394,6 +399,7 @@ impl Pipeline {
         let lost = self.add_deferred(&interval, may_wait);
         self.receive_runtime_events(interval.ended, interval.is_last);
         self.add_runtime_events();
+        self.add_wait_readings(interval.ended);
         self.losses.missing_stacks.add_all(&lost);
         let counts = self.settled_counts(&interval);
         self.events.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.events.timer_hz);
@@ -529,9 +535,10 @@ impl Pipeline {
 mod tests {
     use profiler_profile::{EventLedger, Loss};
     use profiler_sampler::TimerCounts;
+    use profiler_symbolize::{ObservedLock, ProcessLocks};
 
     use super::*;
-    use crate::session::{Adjustment, test_symbolizer::symbolizer};
+    use crate::session::{Adjustment, poll_readings::MainThreadPoll, test_symbolizer::symbolizer};
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());
@@ -557,6 +564,32 @@ mod tests {
         assert_eq!(ticks(&mut pipeline, [2, 4]), (0, 0), "their samples can still arrive");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (8, 0), "more than a sample of each CPU is missing");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (0, 0), "they are counted once");
+    }
+
+    #[test]
+    fn a_reading_after_the_end_of_a_profile_is_of_the_next_one() {
+        let mut pipeline = pipeline();
+        let process = pipeline.processes.prefetch(Pid::own());
+        let times = [10, 20, 21].map(MonotonicTime);
+        for time in times {
+            let lock =
+                ObservedLock { lock: 1, owner: (Tid(7), "owner".into()), managed_thread_id: 0, waiters: 1 };
+            let (locks, managed_threads) = (vec![lock], Vec::new());
+            pipeline.wait_readings.locks.push(ProcessLocks { process, time, locks, managed_threads });
+            pipeline.wait_readings.polls.push(MainThreadPoll { process, time, awaits_connections: true });
+        }
+        let mut times = |ended| {
+            let (adjustment, ended) = (Adjustment::default(), MonotonicTime(ended));
+            let [counts_before, counts] = [0, 0].map(KernelCounts::of_ticks);
+            let header = Header::default();
+            let interval = Interval { header, ended, counts_before, counts, adjustment, is_last: false };
+            let profile = pipeline.finish_interval(interval, &|| false);
+            let locks: Vec<_> = profile.lock_owners().iter().map(|read| read.time_ns).collect();
+            let polls: Vec<_> = profile.poll_readings().iter().map(|read| read.time_ns).collect();
+            assert_eq!(locks, polls);
+            locks
+        };
+        assert_eq!((times(20), times(30)), (vec![10, 20], vec![1]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ const READINGS: Poll = Poll::new(Duration::from_millis(250), 2);
 const MAX_TIME: Duration = Duration::from_millis(5);
 
 /// What the main thread of a process waited for at a time.
+#[derive(Debug)]
 pub(super) struct MainThreadPoll {
     pub(super) process: ProcessKey,
     pub(super) time: MonotonicTime,
