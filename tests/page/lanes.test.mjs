@@ -88,7 +88,6 @@ test("CPU, waiting or both: samples of the chosen states are shown everywhere", 
 
 test("waits are cut at the ends of the selected range, in the heat map and in the graph", async () => {
   await browser.open(page("events.html"));
-  await browser.press("e");
   await browser.evaluate(`(() => {
     for (const [id, value] of [["from", "1"], ["to", "1.2"]]) {
       document.getElementById(id).value = value;

@@ -35,6 +35,8 @@ test("another event is shown on request, with time as its unit; a profile of one
   assert.equal(await browser.evaluate("document.getElementById('event').parentElement.hidden"), true);
   await browser.open(page("events.html"));
   assert.equal(await browser.evaluate("document.getElementById('event').parentElement.hidden"), false);
+  assert.equal(await browser.text("target"), "Waiting: pid 7 (app)", "1.5 s of waiting are more than 0.2 s on a CPU");
+  await browser.press("e");
   assert.match(await browser.text("facts"), /cpu-clock at 100 Hz on 2 CPUs · 2\.0 s · .* · 20 samples · 0 lost/);
   assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "work"]);
   await browser.press("e");
@@ -70,6 +72,39 @@ test("a box shows its share, its kind of code and the source of its symbol; a cl
   assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
   await browser.press("Escape");
   assert.equal(await browser.text("breadcrumbs"), "all");
+});
+
+test("Escape in the search box ends the search in the whole page", async () => {
+  await browser.press("/");
+  await browser.type("Hot");
+  assert.match(await browser.text("matched"), /66\.7 % of samples, 1 function/);
+  assert.equal((await rows()).length, 1);
+  await browser.press("Escape");
+  assert.equal(await browser.evaluate("document.getElementById('pattern').value"), "");
+  assert.equal(await browser.text("matched"), "");
+  assert.ok((await rows()).length > 1);
+  assert.notEqual(await browser.evaluate("document.activeElement.id"), "pattern");
+});
+
+test("numbers of the function table are in their columns, and the details of a box in their panel", async () => {
+  for (const name of ["known.html", "large.html", "hostile.html", "many-lanes.html"]) {
+    await browser.open(page(name));
+    const beyond = await browser.evaluate(`[...document.querySelectorAll("#functions td.number")].slice(0, 40).filter((cell) => {
+      const end = cell.getBoundingClientRect().right;
+      const parts = [...cell.children].map((part) => part.getBoundingClientRect());
+      const isSplit = parts.some(({ top }) => top >= parts[0].bottom);
+      return isSplit || parts.some(({ left, right }) => right > end + 0.5 || left < cell.getBoundingClientRect().left - 0.5);
+    }).map(({ textContent }) => textContent)`);
+    assert.deepEqual(beyond, [], name);
+    for (const key of ["g", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown"]) {
+      await browser.press(key);
+      const clipped = await browser.evaluate(`(() => {
+        const details = document.getElementById("details");
+        return details.scrollHeight - details.clientHeight;
+      })()`);
+      assert.ok(clipped <= 0, `${name}: ${clipped} px are clipped`);
+    }
+  }
 });
 
 test("a box shows the place in the source, and an unsymbolized box shows the reason and the remedy", async () => {

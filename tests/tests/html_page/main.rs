@@ -66,9 +66,19 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&focused("Hot"), folder.path(), "part.html");
     write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");
-    let scripts =
-        ["names", "colours", "page", "findings", "lanes", "runtime_events", "states", "wakers", "incident"]
-            .map(|name| format!("page/{name}.test.mjs"));
+    let scripts = [
+        "names",
+        "colours",
+        "page",
+        "address",
+        "findings",
+        "lanes",
+        "runtime_events",
+        "states",
+        "wakers",
+        "incident",
+    ]
+    .map(|name| format!("page/{name}.test.mjs"));
     browse(&scripts.each_ref().map(String::as_str), folder.path());
 }
 

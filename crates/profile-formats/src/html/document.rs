@@ -3,7 +3,7 @@
 //! The two profiles of a difference share strings, functions, tree and threads, and have their own samples, and so do the
 //! events of a profile.
 
-use std::collections::HashMap;
+use std::{cmp::Reverse, collections::HashMap};
 
 use serde::Serialize;
 
@@ -133,13 +133,29 @@ impl<'a> Document<'a> {
             tree,
             processes,
             threads,
-            initial_event: if events.len() > 1 { options.event_of(profiles[0]).index() } else { 0 },
+            initial_event: if events.len() > 1 { initial_event(profiles[0], options).index() } else { 0 },
             events,
             lanes,
             runtime_events,
             strings: texts,
         }
     }
+}
+
+/// The event that was requested, else that of the first finding, else the one whose samples take most time.
+fn initial_event(profile: &Profile, options: &OutputOptions) -> EventId {
+    let with_time = profile.event_ids().filter_map(|event| {
+        let unit_ns = profile.event(event).unit_ns()?;
+        let values = profile.samples_of(event).map(|sample| sample.value).sum::<u64>();
+        Some((values.saturating_mul(unit_ns), event)).filter(|(time_ns, _)| *time_ns > 0)
+    });
+    let of_finding = profile.findings().iter().find_map(|finding| finding.event);
+    let most = || with_time.max_by_key(|(time_ns, event)| (*time_ns, Reverse(event.index())));
+    options
+        .event
+        .or(of_finding)
+        .or_else(|| most().map(|(_, event)| event))
+        .unwrap_or_else(|| profile.default_event())
 }
 
 fn roots(options: &OutputOptions) -> &'static str {

@@ -17,6 +17,7 @@ import { ProfilePresenter } from "./shares.js";
 import { ShownSamples } from "./shown_samples.js";
 import { focusTab, showLegend, showTab, TABS } from "./tabs.js";
 import { TimeViews } from "./time_views.js";
+import { ViewAddress } from "./view_address.js";
 
 /** @import { Profile } from "./document.js" */
 /** @import { Finding } from "./findings.js" */
@@ -31,7 +32,11 @@ export class App {
     this.colours = new ThemeColours(profile.states);
     this.tab = "flame";
     const onSelectFunction = (/** @type {number} */ functionIndex) => this.showFunction(functionIndex);
-    this.graphs = new Graphs(this.shown, this.presenter, this.colours, onSelectFunction);
+    this.address = new ViewAddress(this);
+    this.graphs = new Graphs(this.shown, this.presenter, this.colours, {
+      onSelectFunction,
+      onZoom: () => this.address.noteChange(),
+    });
     this.timeViews = new TimeViews(this.shown, this.presenter, this.colours, {
       onSelectRange: (range) => this.selectRange(range),
       onSelectFunction,
@@ -63,6 +68,7 @@ export class App {
     timeViews.showHeat(null);
     this.selectRange(shown.wholeRange);
     timeViews.showIncident();
+    this.address.start();
     performance.mark("shown");
   }
 
@@ -79,7 +85,8 @@ export class App {
     on("colouring", "change", () => this.setColouring(getElement("colouring").value));
     on("roots", "change", () => this.rebuildTree());
     on("order", "change", () => this.rebuildTree());
-    on("side", "change", () => this.graphs.setRootSide());
+    on("side", "change", () => this.setRootSide());
+    on("event-filter", "input", () => this.address.noteChange());
     on("widths", "change", () => this.setWidths());
     on("range", "submit", (event) => event.preventDefault());
     for (const id of ["from", "to"]) on(id, "change", () => this.selectRange(timeViews.readTypedRange()));
@@ -154,9 +161,16 @@ export class App {
   updateSearch() {
     this.graphs.updateSearch();
     this.timeViews.showHeat(this.graphs.search);
+    this.address.noteChange();
+  }
+
+  setRootSide() {
+    this.graphs.setRootSide();
+    this.address.noteChange();
   }
 
   rebuildTree() {
+    this.address.noteChange();
     this.graphs.rebuildTree();
     if (this.tab === "sandwich") this.graphs.showCallersAndCallees();
   }
@@ -166,6 +180,7 @@ export class App {
     if (this.presenter instanceof ProfilePresenter) this.presenter.colouring = colouring;
     this.graphs.redraw();
     this.showLegend();
+    this.address.noteChange();
   }
 
   setWidths() {
@@ -179,6 +194,7 @@ export class App {
     this.showLegend();
     this.timeViews.drawTab(tab);
     this.graphs.showBoxDetails(this.graphs.flame);
+    this.address.noteChange();
   }
 
   showLegend() {

@@ -34,9 +34,9 @@ export function showDetails(
     symbolization[functionIndex],
   ].filter((text) => text !== "");
   holder.replaceChildren(
-    createElement("p", { class: "title" }, createNameElement(name[functionIndex])),
+    createElement("p", { class: "title", title: name[functionIndex] }, createNameElement(name[functionIndex])),
     ...presenter.createDetails(box).map((line) => createElement("p", {}, ...line)),
-    createElement("p", { class: "origin" }, ...joinWithSeparators(origin.map(createNameElement))),
+    createElement("p", { class: "origin", title: origin.join(" · ") }, ...joinWithSeparators(origin.map(createNameElement))),
   );
 }
 

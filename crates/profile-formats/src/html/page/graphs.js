@@ -22,10 +22,11 @@ export class Graphs {
    * @param {ShownSamples} shown
    * @param {Presenter} presenter
    * @param {ThemeColours} colours
-   * @param {(functionIndex: number) => void} onSelectFunction
+   * @param {{onSelectFunction: (functionIndex: number) => void, onZoom: () => void}} options
    */
-  constructor(shown, presenter, colours, onSelectFunction) {
+  constructor(shown, presenter, colours, { onSelectFunction, onZoom }) {
     this.shown = shown;
+    this.onZoom = onZoom;
     this.presenter = presenter;
     this.colours = colours;
     /** The node that the flame graph is zoomed to. */
@@ -84,13 +85,17 @@ export class Graphs {
     const { profile, selection } = this.shown.select();
     const nodes = collectSelectedStacks(profile, selection, profile.rootsByGrouping[getElement("roots").value]);
     const tree = buildCallTree(nodes, profile.functions, getElement("order").value, this.presenter.getSampleWeights());
-    const path = flame.tree
-      ? [...listAncestors(flame.tree, this.zoomed), this.zoomed].map((node) => flame.shownTree.function[node])
-      : [];
+    const path = flame.tree ? this.listZoomedPath() : [];
     this.zoomHistory = [];
     this.zoomed = findVisibleAncestor(tree, followPath(tree, path));
     flame.show(tree, this.zoomed);
     this.showZoomed();
+  }
+
+  /** The functions from the root to the box that the graph is zoomed to. */
+  listZoomedPath() {
+    const { shownTree: tree } = this.flame;
+    return [...listAncestors(tree, this.zoomed), this.zoomed].map((node) => tree.function[node]);
   }
 
   zoom(/** @type {number} */ node) {
@@ -103,6 +108,7 @@ export class Graphs {
     this.zoomed = node;
     this.flame.zoom(node);
     this.showZoomed();
+    this.onZoom();
     announce(`zoomed to ${this.presenter.describeBox(this.flame.shownTree, node)}`);
   }
 

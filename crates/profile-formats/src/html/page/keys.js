@@ -28,13 +28,22 @@ export function listenToKeys(/** @type {Key[]} */ keys) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.defaultPrevented) return;
     const target = /** @type {HTMLElement} */ (event.target);
     const isTyping = target.matches("input, select");
-    if (isTyping && event.key === "Escape") target.blur();
+    if (isTyping && event.key === "Escape") leave(target);
     if (isTyping || document.querySelector("dialog[open]")) return;
     const key = keys.find(({ keys: names }) => names.includes(event.key));
     if (!key) return;
     event.preventDefault();
     key.action();
   });
+}
+
+/** Leaves an input. A search is cleared, with what it selects. */
+function leave(/** @type {HTMLElement} */ input) {
+  if (input instanceof HTMLInputElement && input.type === "search") {
+    input.value = "";
+    input.dispatchEvent(new Event("input"));
+  }
+  input.blur();
 }
 
 /** @param {boolean} hasHeatMap */
