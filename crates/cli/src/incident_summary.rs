@@ -61,9 +61,9 @@ fn changes(profile: &Profile, incident: &Incident) -> Vec<String> {
 /// The smallest distance of each function from the root of a stack.
 fn distances_from_root(profile: &Profile) -> HashMap<&str, usize> {
     let mut distances = HashMap::new();
-    for stack in profile.stacks() {
-        for (distance, frame) in stack.frames.iter().rev().enumerate() {
-            let smallest = distances.entry(profile.string(profile.frame(*frame).name)).or_insert(distance);
+    for stack in profile.stack_views() {
+        for (distance, frame) in stack.frames().rev().enumerate() {
+            let smallest = distances.entry(frame.name()).or_insert(distance);
             *smallest = distance.min(*smallest);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_profile::{LanguageRuntime, Profile, Stack, SymbolSource, Symbolization, sum};
+use profiler_profile::{FrameView, LanguageRuntime, Profile, StackView, SymbolSource, sum};
 
 /// Samples in an interpreter below this share, percent, are not mentioned.
 const MIN_PERCENT: u64 = 5;
@@ -12,7 +12,7 @@ pub(super) fn line(profile: &Profile) -> Option<String> {
     let event = profile.default_event();
     let total = sum::of(profile.samples_of(event).map(|sample| sample.value));
     // Stacks are much fewer than samples.
-    let runtimes: Vec<_> = profile.stacks().map(|stack| hidden_interpreter(profile, stack)).collect();
+    let runtimes: Vec<_> = profile.stack_views().map(hidden_interpreter).collect();
     let mut hidden: BTreeMap<LanguageRuntime, u64> = BTreeMap::new();
     for sample in profile.samples_of(event) {
         if let Some(runtime) = runtimes[sample.stack.index()] {
@@ -32,24 +32,20 @@ pub(super) fn line(profile: &Profile) -> Option<String> {
 }
 
 /// The interpreter in a stack without a frame of a function that it runs.
-fn hidden_interpreter(profile: &Profile, stack: &Stack) -> Option<LanguageRuntime> {
-    let frames = || stack.frames.iter().map(|frame| profile.frame(*frame));
-    let is_shown = |symbolization| {
-        matches!(symbolization, Symbolization::Symbol(SymbolSource::PerfMap | SymbolSource::JitDump))
-    };
-    if frames().any(|frame| is_shown(frame.symbolization)) {
+fn hidden_interpreter(stack: StackView<'_>) -> Option<LanguageRuntime> {
+    let is_shown = |source| matches!(source, Ok(SymbolSource::PerfMap | SymbolSource::JitDump));
+    if stack.frames().any(|frame| is_shown(frame.source())) {
         return None;
     }
-    let modules = frames().filter_map(|frame| frame.module);
-    let mut runtimes =
-        modules.filter_map(|module| LanguageRuntime::of_module(profile.string(profile.module(module).path)));
+    let modules = stack.frames().filter_map(FrameView::module);
+    let mut runtimes = modules.filter_map(|module| LanguageRuntime::of_module(module.path()));
     runtimes.find(|runtime| runtime.is_interpreter())
 }
 
 #[cfg(test)]
 mod tests {
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, Reason, StackEnd};
+    use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, Reason, StackEnd, Symbolization};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use crate::{label, runtime_event};
-use profiler_profile::{EventTotals, FieldValue, Profile, RuntimeEvent, StackId};
+use profiler_profile::{EventTotals, FieldValue, Profile, RuntimeEvent, StackView, ThreadView};
 
 /// Writes the runtime events of the profile, and a line with the totals of each process and kind whose events it does not all have.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
@@ -46,7 +46,13 @@ fn omitted(profile: &Profile) -> Vec<Omitted> {
     let totals = kinds.into_iter().map(|(process, kind)| {
         let EventTotals { count, kept, is_lower_bound, .. } =
             profile.runtime_event_totals(Some(process), kind);
-        Omitted { pid: profile.process(process).pid, kind: kind.name(), total: count, kept, is_lower_bound }
+        Omitted {
+            pid: profile.process_view(process).pid(),
+            kind: kind.name(),
+            total: count,
+            kept,
+            is_lower_bound,
+        }
     });
     totals.collect()
 }
@@ -77,30 +83,29 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn of(profile: &'a Profile, event: &RuntimeEvent) -> Self {
-        let thread = event.thread.map(|thread| profile.thread(thread));
-        let process = profile.process(event.process);
+        let thread = event.thread.map(|thread| profile.thread_view(thread));
+        let process = profile.process_view(event.process);
         let fields = runtime_event::fields(profile, event);
         let text = |id| label::escaped(profile.string(id));
-        let kubernetes = label::kubernetes_attributes(process);
+        let kubernetes = label::kubernetes_attributes(profile.process(event.process));
         Self {
             time_ns: event.time_ns,
             duration_ns: event.duration_ns,
-            pid: process.pid,
-            tid: thread.map(|thread| thread.tid),
-            thread: thread.map(|thread| label::escaped(profile.string(thread.comm))),
-            container: process.container.map(text),
+            pid: process.pid(),
+            tid: thread.map(ThreadView::tid),
+            thread: thread.map(|thread| label::escaped(thread.name())),
+            container: process.container().map(label::escaped),
             kubernetes: kubernetes.map(|(attribute, name)| (attribute, text(name))).collect(),
             kind: event.kind.name(),
             name: label::escaped(profile.string(event.name)),
             fields: fields.into_iter().map(|(name, value)| (name, Value { profile, value })).collect(),
-            stack: event.stack.map(|stack| functions(profile, stack)),
+            stack: event.stack.map(|stack| functions(profile.stack_view(stack))),
         }
     }
 }
 
-fn functions(profile: &Profile, stack: StackId) -> Vec<Cow<'_, str>> {
-    let frames = profile.stack(stack).frames.iter().rev();
-    frames.map(|frame| label::name(profile.string(profile.frame(*frame).name))).collect()
+fn functions(stack: StackView<'_>) -> Vec<Cow<'_, str>> {
+    stack.frames().rev().map(|frame| label::name(frame.name())).collect()
 }
 
 struct Value<'a> {

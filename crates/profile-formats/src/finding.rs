@@ -118,11 +118,12 @@ fn managed_threads(profile: &Profile, finding: &Finding) -> Vec<ManagedFields> {
     // The last reading of each.
     let mut last = BTreeMap::new();
     for reading in profile.managed_threads() {
-        let tid = profile.thread(reading.thread).tid;
+        let thread = profile.thread_view(reading.thread);
+        let tid = thread.tid();
         let is_cause = *cause_thread == Some(tid);
         let is_named = is_cause || selection.threads.contains(&tid);
-        if is_named && processes.contains(&profile.process(reading.process(profile)).pid) {
-            last.insert((!is_cause, reading.process(profile), tid), reading);
+        if is_named && processes.contains(&thread.process().pid()) {
+            last.insert((!is_cause, thread.process().id(), tid), reading);
         }
     }
     last.into_values().take(MAX_MANAGED_THREADS).map(|reading| ManagedFields::of(profile, reading)).collect()
@@ -131,7 +132,7 @@ fn managed_threads(profile: &Profile, finding: &Finding) -> Vec<ManagedFields> {
 impl ManagedFields {
     fn of(profile: &Profile, reading: &ManagedThread) -> Self {
         Self {
-            thread: profile.thread(reading.thread).tid,
+            thread: profile.thread_view(reading.thread).tid(),
             managed_id: reading.managed_id,
             name: reading.name.map(|name| text(profile.string(name))),
             exception: reading.exception.map(|exception| text(profile.string(exception))),

@@ -131,9 +131,9 @@ struct Labels<'a> {
 impl<'a> Labels<'a> {
     fn of(profile: &'a Profile, options: &'a OutputOptions) -> Self {
         let mut labels = Self { profile, options, texts: IndexSet::new(), of_frames: Vec::new() };
-        for frame in profile.frames() {
+        for frame in profile.frame_views() {
             let mut text = String::new();
-            label::push_frame(profile, frame, options, &mut text);
+            label::push_frame(frame, options, &mut text);
             let label = labels.number(text);
             labels.of_frames.push(label);
         }
@@ -147,18 +147,19 @@ impl<'a> Labels<'a> {
     fn line(&mut self, owned: &StackValue) -> Box<[u32]> {
         let StackValue { thread, stack, state, .. } = *owned;
         let (profile, options) = (self.profile, self.options);
-        let thread = profile.thread(thread);
-        let process = profile.process(thread.process);
+        let thread = profile.thread_view(thread);
+        let process = thread.process();
         let mut line = Vec::new();
         if options.per_container {
-            line.push(self.number(label::container(profile, (process.container, process.kubernetes))));
+            let Process { container, kubernetes, .. } = *profile.process(process.id());
+            line.push(self.number(label::container(profile, (container, kubernetes))));
         }
-        line.push(self.number(label::name(profile.string(process.comm)).into_owned()));
+        line.push(self.number(label::name(process.name()).into_owned()));
         if options.per_process {
-            line.push(self.number(label::process(profile, process)));
+            line.push(self.number(label::process(process)));
         }
         if options.per_thread {
-            line.push(self.number(label::thread(profile, thread)));
+            line.push(self.number(label::thread(thread)));
         }
         if let Some(state) = state.filter(|_| options.per_state) {
             line.push(self.number(format!("[{state}]")));

@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 
 use super::OutputOptions;
-use profiler_profile::{Frame, FrameKind, KubernetesNames, Process, Profile, StringId, Thread};
+use profiler_profile::{
+    FrameKind, FrameView, KubernetesNames, LocationView, Process, ProcessView, Profile, StringId, ThreadView,
+};
 
 /// A line of text for a terminal that can contain names: `;` becomes `:`, control characters become spaces. Different lines
 /// can become equal; a name that identifies something goes through [`name`] or [`escaped`].
@@ -108,28 +110,27 @@ fn is_unprintable(c: char) -> bool {
 
 /// The label of a frame in text outputs: its name, with file and line where they are known, safe for a terminal.
 #[must_use]
-pub fn frame_label(profile: &Profile, frame: &Frame) -> String {
+pub fn frame_label(frame: FrameView<'_>) -> String {
     let mut label = String::new();
-    push_frame(profile, frame, &OutputOptions::default(), &mut label);
+    push_frame(frame, &OutputOptions::default(), &mut label);
     label
 }
 
 /// Appends the label of a frame.
-pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptions, line: &mut String) {
-    line.push_str(&name(profile.string(frame.name)));
-    if let Some(location) = frame.location {
-        let path = profile.string(location.file);
+pub(super) fn push_frame(frame: FrameView<'_>, options: &OutputOptions, text: &mut String) {
+    text.push_str(&name(frame.name()));
+    if let Some(LocationView { file: path, line }) = frame.location() {
         let file = path.rsplit('/').next().unwrap_or(path);
-        line.push_str(" (");
-        line.push_str(&clean(file));
-        if location.line != 0 {
-            line.push(':');
-            line.push_str(&location.line.to_string());
+        text.push_str(" (");
+        text.push_str(&clean(file));
+        if line != 0 {
+            text.push(':');
+            text.push_str(&line.to_string());
         }
-        line.push(')');
+        text.push(')');
     }
     if options.annotate {
-        line.push_str(annotation(frame.kind));
+        text.push_str(annotation(frame.kind()));
     }
 }
 
@@ -179,13 +180,13 @@ pub(super) fn kubernetes_attributes(
 }
 
 /// The label of a process.
-pub(super) fn process(profile: &Profile, process: &Process) -> String {
-    format!("process {} ({})", process.pid, clean(profile.string(process.comm)))
+pub(super) fn process(process: ProcessView<'_>) -> String {
+    format!("process {} ({})", process.pid(), clean(process.name()))
 }
 
 /// The label of a thread.
-pub(super) fn thread(profile: &Profile, thread: &Thread) -> String {
-    format!("thread {} ({})", thread.tid, clean(profile.string(thread.comm)))
+pub(super) fn thread(thread: ThreadView<'_>) -> String {
+    format!("thread {} ({})", thread.tid(), clean(thread.name()))
 }
 
 /// A function name with its module, unless the name contains the module.

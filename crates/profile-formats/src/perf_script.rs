@@ -1,12 +1,9 @@
 //! The text of `perf script`, for stackcollapse-perf.pl, FlameScope, speedscope and PerfView.
 
-use std::{
-    borrow::Cow,
-    io::{self, BufWriter, Write},
-};
+use std::io::{self, BufWriter, Write};
 
 use super::label;
-use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbolization};
+use profiler_profile::{FrameId, FrameKind, FrameView, ModuleView, Profile, Sample, Stack};
 
 /// Writes the samples by time: a header line, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
@@ -26,9 +23,9 @@ pub(super) struct Script<'a> {
 
 impl<'a> Script<'a> {
     pub(super) fn of(profile: &'a Profile) -> Self {
-        let threads = profile.threads().map(|thread| {
-            let pid = profile.process(thread.process).pid;
-            format!("{} {pid}/{}", comm(profile.string(thread.comm), pid), thread.tid)
+        let threads = profile.thread_views().map(|thread| {
+            let pid = thread.process().pid();
+            format!("{} {pid}/{}", comm(thread.name(), pid), thread.tid())
         });
         Self {
             profile,
@@ -122,8 +119,8 @@ struct FrameLines {
 impl FrameLines {
     fn of(profile: &Profile) -> Self {
         let mut lines = Self::default();
-        for frame in profile.frames() {
-            lines.text.push_str(&frame_line(profile, frame));
+        for frame in profile.frame_views() {
+            lines.text.push_str(&frame_line(frame));
             lines.ends.push(lines.text.len());
         }
         lines
@@ -137,9 +134,9 @@ impl FrameLines {
     }
 }
 
-fn frame_line(profile: &Profile, frame: &Frame) -> String {
-    let Printed { module, name, .. } = Printed::of(profile, frame);
-    format!("\t{:16x} {name} ({module})\n", frame.address.0)
+fn frame_line(frame: FrameView<'_>) -> String {
+    let Printed { module, name, .. } = Printed::of(frame);
+    format!("\t{:16x} {name} ({module})\n", frame.address().0)
 }
 
 /// The module and the symbol of a frame as the text has them.
@@ -153,21 +150,20 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    pub(super) fn of(profile: &Profile, frame: &Frame) -> Self {
-        let name = profile.string(frame.name);
+    pub(super) fn of(frame: FrameView<'_>) -> Self {
         // A managed name starts with its assembly, which .NET tools show as the module.
-        let (module, name, has_assembly) = match name.split_once('!') {
-            Some((assembly, name)) if is_managed(frame) => (Cow::Borrowed(assembly), name, true),
-            _ => (module(profile, frame), name, false),
+        let (module, name, has_assembly) = match frame.name().split_once('!') {
+            Some((assembly, name)) if is_managed(frame) => (assembly, name, true),
+            _ => (module(frame), frame.name(), false),
         };
         let name = label::name(name);
-        let name = match frame.symbolization {
+        let name = match frame.source() {
+            Ok(_) => name.into_owned(),
             // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
-            Symbolization::Address(_) => name.replacen("+0x", "@0x", 1),
-            Symbolization::Symbol(_) => name.into_owned(),
+            Err(_) => name.replacen("+0x", "@0x", 1),
         };
         // The last parentheses hold the module.
-        let module = in_one_word(&module).replace(['(', ')'], "_");
+        let module = in_one_word(module).replace(['(', ')'], "_");
         Self { module: or_unknown(module), name: without_outer_brackets(name), has_assembly }
     }
 }
@@ -185,20 +181,19 @@ fn without_outer_brackets(name: String) -> String {
 }
 
 /// Whether the frame is JIT or precompiled code.
-pub(super) fn is_managed(frame: &Frame) -> bool {
-    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+pub(super) fn is_managed(frame: FrameView<'_>) -> bool {
+    matches!(frame.kind(), FrameKind::Jit | FrameKind::Precompiled)
 }
 
 /// The module that perf prints for code without a file.
-fn module<'a>(profile: &'a Profile, frame: &Frame) -> Cow<'a, str> {
-    let path = frame.module.map(|module| profile.string(profile.module(module).path));
-    Cow::Borrowed(match (frame.kind, path) {
+fn module(frame: FrameView<'_>) -> &str {
+    match (frame.kind(), frame.module().map(ModuleView::path)) {
         (FrameKind::Inlined, _) => "inlined",
         (FrameKind::Kernel, None | Some("[kernel]")) => "[kernel.kallsyms]",
         (_, Some(path)) if !path.is_empty() => path,
         (FrameKind::Jit, _) => "//anon",
         _ => "[unknown]",
-    })
+    }
 }
 
 fn in_one_word(text: &str) -> String {
@@ -209,7 +204,9 @@ fn in_one_word(text: &str) -> String {
 mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Event, Header, ProfileBuilder, Reason, StackEnd, SymbolSource, test_profile};
+    use profiler_profile::{
+        Event, Frame, Header, ProfileBuilder, Reason, StackEnd, SymbolSource, Symbolization, test_profile,
+    };
 
     fn text(profile: &Profile) -> String {
         let mut bytes = Vec::new();

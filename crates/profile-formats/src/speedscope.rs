@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
 use super::{OutputOptions, label, title};
-use profiler_profile::{EventId, Frame, ProcessId, Profile, StackId, ThreadId, sum};
+use profiler_profile::{EventId, FrameView, ProcessId, Profile, StackId, ThreadId, sum};
 
 /// Up to this number, samples are written in time order, each with all of its frames. A larger file would not open in a
 /// browser: stacks are then written once, with their summed weight.
@@ -91,19 +91,19 @@ struct Frames {
 impl Frames {
     fn of(profile: &Profile) -> Self {
         let mut entries = IndexSet::new();
-        let numbers = profile.frames().map(|frame| entries.insert_full(entry(profile, frame)).0).collect();
+        let numbers = profile.frame_views().map(|frame| entries.insert_full(entry(frame)).0).collect();
         Self { entries, numbers }
     }
 }
 
-fn entry(profile: &Profile, frame: &Frame) -> Entry {
-    let module = || frame.module.map(|module| profile.module(module).path);
-    let file = frame.location.map(|location| location.file).or_else(module);
-    let text = |id| label::escaped(profile.string(id)).into_owned();
+fn entry(frame: FrameView<'_>) -> Entry {
+    let location = frame.location();
+    let file = location.map(|location| location.file).or_else(|| Some(frame.module()?.path()));
+    let text = |text| label::escaped(text).into_owned();
     Entry {
-        name: text(frame.name),
+        name: text(frame.name()),
         file: file.map(text).unwrap_or_default(),
-        line: frame.location.map(|location| location.line).filter(|line| *line != 0),
+        line: location.map(|location| location.line).filter(|line| *line != 0),
     }
 }
 
@@ -121,11 +121,10 @@ impl Owner {
         match self {
             Self::Everything => label::printable(&title::title(profile)).into_owned(),
             Self::Container(key) => label::container(profile, key),
-            Self::Process(id) => label::process(profile, profile.process(id)),
+            Self::Process(id) => label::process(profile.process_view(id)),
             Self::Thread(id) => {
-                let thread = profile.thread(id);
-                let process = label::process(profile, profile.process(thread.process));
-                format!("{process}, {}", label::thread(profile, thread))
+                let thread = profile.thread_view(id);
+                format!("{}, {}", label::process(thread.process()), label::thread(thread))
             }
         }
     }

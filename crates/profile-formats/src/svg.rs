@@ -91,11 +91,11 @@ fn colours(profile: &Profile, options: &OutputOptions, lines: &[String]) -> Pale
     const INLINED: [&str; 3] = ["#dba6c4", "#e2b5cf", "#d397b9"];
     const NATIVE: [&str; 3] = ["#86c3ea", "#9acdee", "#75b9e5"];
     let kinds: HashMap<String, FrameKind> = profile
-        .frames()
+        .frame_views()
         .map(|frame| {
             let mut name = String::new();
-            label::push_frame(profile, frame, options, &mut name);
-            (name, frame.kind)
+            label::push_frame(frame, options, &mut name);
+            (name, frame.kind())
         })
         .collect();
     let mut colours = PaletteMap::default();

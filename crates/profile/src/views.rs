@@ -14,8 +14,8 @@ use std::{fmt, time::Duration};
 use profiler_addresses::ElfAddress;
 
 use crate::{
-    Event, Frame, FrameId, FrameKind, Module, Process, ProcessId, Profile, Reason, Sample, Stack, StackEnd,
-    StackId, SymbolSource, Symbolization, Thread, ThreadId, ThreadState,
+    CodeKind, Event, Frame, FrameId, FrameKind, Module, Process, ProcessId, Profile, Reason, Sample, Stack,
+    StackEnd, StackId, SymbolSource, Symbolization, Thread, ThreadId, ThreadState,
 };
 
 impl Profile {
@@ -26,7 +26,47 @@ impl Profile {
 
     /// The processes with what they refer to, in the order in which they were first sampled.
     pub fn process_views(&self) -> impl ExactSizeIterator<Item = ProcessView<'_>> {
-        self.process_ids().map(|id| ProcessView { profile: self, id })
+        self.process_ids().map(|id| self.process_view(id))
+    }
+
+    /// The threads with what they refer to, in the order of their ids.
+    pub fn thread_views(&self) -> impl ExactSizeIterator<Item = ThreadView<'_>> {
+        self.thread_ids().map(|id| self.thread_view(id))
+    }
+
+    /// The stacks with what they refer to, in the order of their ids.
+    pub fn stack_views(&self) -> impl ExactSizeIterator<Item = StackView<'_>> {
+        (0..self.stacks.len()).map(|index| self.stack_view(StackId::from_index(index)))
+    }
+
+    /// The frames with what they refer to, in the order of their ids.
+    pub fn frame_views(&self) -> impl ExactSizeIterator<Item = FrameView<'_>> {
+        let frame_view = |(index, frame)| FrameView { profile: self, id: FrameId::from_index(index), frame };
+        self.frames.iter().enumerate().map(frame_view)
+    }
+
+    /// A process with what it refers to.
+    #[must_use]
+    pub fn process_view(&self, id: ProcessId) -> ProcessView<'_> {
+        ProcessView { profile: self, id }
+    }
+
+    /// A thread with what it refers to.
+    #[must_use]
+    pub fn thread_view(&self, id: ThreadId) -> ThreadView<'_> {
+        ThreadView { profile: self, id }
+    }
+
+    /// A stack with what it refers to.
+    #[must_use]
+    pub fn stack_view(&self, id: StackId) -> StackView<'_> {
+        StackView { profile: self, id }
+    }
+
+    /// A frame with what it refers to.
+    #[must_use]
+    pub fn frame_view(&self, id: FrameId) -> FrameView<'_> {
+        FrameView { profile: self, id, frame: self.frame(id) }
     }
 }
 
@@ -71,13 +111,13 @@ impl<'a> SampleView<'a> {
     /// The thread.
     #[must_use]
     pub fn thread(self) -> ThreadView<'a> {
-        ThreadView { profile: self.profile, id: self.sample.thread }
+        self.profile.thread_view(self.sample.thread)
     }
 
     /// The stack of the thread.
     #[must_use]
     pub fn stack(self) -> StackView<'a> {
-        StackView { profile: self.profile, id: self.sample.stack }
+        self.profile.stack_view(self.sample.stack)
     }
 }
 
@@ -89,6 +129,12 @@ pub struct ThreadView<'a> {
 }
 
 impl<'a> ThreadView<'a> {
+    /// The id of the thread in its profile: a key that is cheap to compare.
+    #[must_use]
+    pub fn id(self) -> ThreadId {
+        self.id
+    }
+
     /// The id of the thread in the PID namespace of the profiler.
     #[must_use]
     pub fn tid(self) -> u32 {
@@ -104,7 +150,7 @@ impl<'a> ThreadView<'a> {
     /// The process of the thread.
     #[must_use]
     pub fn process(self) -> ProcessView<'a> {
-        ProcessView { profile: self.profile, id: self.thread().process }
+        self.profile.process_view(self.thread().process)
     }
 
     fn thread(self) -> &'a Thread {
@@ -120,6 +166,12 @@ pub struct ProcessView<'a> {
 }
 
 impl<'a> ProcessView<'a> {
+    /// The id of the process in its profile: a key that is cheap to compare.
+    #[must_use]
+    pub fn id(self) -> ProcessId {
+        self.id
+    }
+
     /// The id of the process in the PID namespace of the profiler.
     #[must_use]
     pub fn pid(self) -> u32 {
@@ -157,10 +209,16 @@ pub struct StackView<'a> {
 }
 
 impl<'a> StackView<'a> {
+    /// The id of the stack in its profile: a key that is cheap to compare.
+    #[must_use]
+    pub fn id(self) -> StackId {
+        self.id
+    }
+
     /// The frames, leaf first.
     pub fn frames(self) -> impl DoubleEndedIterator<Item = FrameView<'a>> + ExactSizeIterator {
         let profile = self.profile;
-        self.stack().frames.iter().map(move |id| FrameView { profile, id: *id })
+        self.stack().frames.iter().map(|id| profile.frame_view(*id))
     }
 
     /// The frame of the code that ran or waits; `None` where the stack was not captured.
@@ -185,38 +243,57 @@ impl<'a> StackView<'a> {
 pub struct FrameView<'a> {
     profile: &'a Profile,
     id: FrameId,
+    frame: &'a Frame,
 }
 
 impl<'a> FrameView<'a> {
+    /// The id of the frame in its profile: a key that is cheap to compare.
+    #[must_use]
+    pub fn id(self) -> FrameId {
+        self.id
+    }
+
     /// The symbol, or the address in brackets.
     #[must_use]
     pub fn name(self) -> &'a str {
-        self.profile.string(self.frame().name)
+        self.profile.string(self.frame.name)
     }
 
     /// The kind of code.
     #[must_use]
     pub fn kind(self) -> FrameKind {
-        self.frame().kind
+        self.frame.kind
+    }
+
+    /// The kind by which pictures colour the frame.
+    #[must_use]
+    pub fn code_kind(self) -> CodeKind {
+        self.frame.code_kind()
     }
 
     /// The file of the code; JIT code and unmapped addresses have none.
     #[must_use]
     pub fn module(self) -> Option<ModuleView<'a>> {
-        let module = self.profile.module(self.frame().module?);
+        let module = self.profile.module(self.frame.module?);
         Some(ModuleView { profile: self.profile, module })
+    }
+
+    /// The file name of the module, empty where the frame has none.
+    #[must_use]
+    pub fn module_name(self) -> &'a str {
+        self.profile.module_name(self.frame.module)
     }
 
     /// The address in the module; for JIT code the runtime address; for kernel code the offset in the function.
     #[must_use]
     pub fn address(self) -> ElfAddress {
-        self.frame().address
+        self.frame.address
     }
 
     /// The source line, where it was requested and is known.
     #[must_use]
     pub fn location(self) -> Option<LocationView<'a>> {
-        let location = self.frame().location?;
+        let location = self.frame.location?;
         Some(LocationView { file: self.profile.string(location.file), line: location.line })
     }
 
@@ -225,14 +302,10 @@ impl<'a> FrameView<'a> {
     /// # Errors
     /// The reason why the frame has none.
     pub fn source(self) -> Result<SymbolSource, Reason> {
-        match self.frame().symbolization {
+        match self.frame.symbolization {
             Symbolization::Symbol(source) => Ok(source),
             Symbolization::Address(reason) => Err(reason),
         }
-    }
-
-    fn frame(self) -> &'a Frame {
-        self.profile.frame(self.id)
     }
 }
 
@@ -364,6 +437,20 @@ mod tests {
     }
 
     #[test]
+    fn an_id_of_a_view_gives_the_view_again() {
+        let profile = profile();
+        let sample = profile.sample_views().next().unwrap();
+        assert_eq!(profile.thread_view(sample.thread().id()).tid(), 34);
+        assert_eq!(profile.process_view(sample.thread().process().id()).pid(), 12);
+        assert_eq!(profile.stack_view(sample.stack().id()).frames().len(), 2);
+        let leaf = sample.stack().leaf().unwrap();
+        assert_eq!(profile.frame_view(leaf.id()).name(), leaf.name());
+        assert_eq!(profile.thread_views().map(ThreadView::tid).collect::<Vec<_>>(), [34]);
+        assert_eq!(profile.stack_views().map(|stack| stack.frames().len()).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(profile.frame_views().map(FrameView::name).collect::<Vec<_>>(), ["work", "[JIT 0x7000]"]);
+    }
+
+    #[test]
     fn frames_are_leaf_first_and_have_a_source_or_a_reason() {
         let profile = profile();
         let mut samples = profile.sample_views();
@@ -376,9 +463,11 @@ mod tests {
         );
         assert_eq!(work.location(), Some(LocationView { file: "src/work.c", line: 7 }));
         assert_eq!(work.source(), Ok(SymbolSource::Dwarf));
+        assert_eq!((work.code_kind(), work.module_name()), (CodeKind::Native, "demo"));
         let module = work.module().unwrap();
         assert_eq!((module.path(), module.build_id()), ("/usr/bin/demo", &[1, 2][..]));
         assert_eq!(unnamed.source(), Err(Reason::NoSymbols));
+        assert_eq!((unnamed.code_kind(), unnamed.module_name()), (CodeKind::Unsymbolized, ""));
         assert!(unnamed.module().is_none() && unnamed.location().is_none());
         assert_eq!(stack.leaf().unwrap().name(), "work");
         assert_eq!(format!("{stack:?}"), r#"["work", "[JIT 0x7000]"]"#);

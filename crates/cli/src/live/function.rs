@@ -1,7 +1,7 @@
 //! Functions of a profile: groups frames of the same code, regardless of their addresses.
 
 use indexmap::IndexSet;
-use profiler_profile::{CodeKind, Frame, Profile};
+use profiler_profile::{CodeKind, FrameView, Profile};
 use profiler_profile_formats::{frame_label, printable};
 
 /// The kind of a box, which selects its colour.
@@ -53,12 +53,10 @@ impl Function {
         Self { label, module: String::new(), kind: Kind::Group }
     }
 
-    fn from_frame(profile: &Profile, frame: &Frame) -> Self {
-        let path = frame.module.map_or("", |module| profile.string(profile.module(module).path));
-        let file = path.rsplit('/').next().unwrap_or(path);
+    fn from_frame(frame: FrameView<'_>) -> Self {
         Self {
-            label: frame_label(profile, frame),
-            module: printable(file).into_owned(),
+            label: frame_label(frame),
+            module: printable(frame.module_name()).into_owned(),
             kind: Kind::Frame(frame.code_kind()),
         }
     }
@@ -97,8 +95,8 @@ pub(super) struct Functions {
 impl Functions {
     pub(super) fn from_profile(profile: &Profile) -> Self {
         let mut all = IndexSet::new();
-        let by_frame =
-            profile.frames().map(|frame| all.insert_full(Function::from_frame(profile, frame)).0).collect();
+        let functions = profile.frame_views().map(Function::from_frame);
+        let by_frame = functions.map(|function| all.insert_full(function).0).collect();
         Self { all, by_frame }
     }
 
@@ -120,7 +118,7 @@ impl Functions {
 #[cfg(test)]
 mod tests {
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{FrameKind, Header, ProfileBuilder, Reason, SymbolSource, Symbolization};
+    use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, Reason, SymbolSource, Symbolization};
 
     use super::*;
 

@@ -132,15 +132,15 @@ impl Tree {
 
 /// The groups above the outermost frame, as in folded stacks.
 fn groups(profile: &Profile, options: &OutputOptions, thread: ThreadId) -> Vec<String> {
-    let thread = profile.thread(thread);
-    let process = profile.process(thread.process);
-    let name = |comm| printable(profile.string(comm));
-    let mut groups = vec![name(process.comm).into_owned()];
+    let thread = profile.thread_view(thread);
+    let process = thread.process();
+    let process_name = printable(process.name());
+    let mut groups = vec![process_name.clone().into_owned()];
     if options.per_process {
-        groups.push(format!("process {} ({})", process.pid, name(process.comm)));
+        groups.push(format!("process {} ({process_name})", process.pid()));
     }
     if options.per_thread {
-        groups.push(format!("thread {} ({})", thread.tid, name(thread.comm)));
+        groups.push(format!("thread {} ({})", thread.tid(), printable(thread.name())));
     }
     groups
 }

@@ -38,9 +38,9 @@ pub(super) fn rows(profile: &Profile) -> BTreeMap<(Owner, EventId), Row<'_>> {
 
 fn main_threads(profile: &Profile) -> HashMap<ProcessId, ThreadId> {
     let mut main_threads = HashMap::new();
-    for (id, thread) in profile.thread_ids().zip(profile.threads()) {
-        if thread.tid == profile.process(thread.process).pid {
-            main_threads.entry(thread.process).or_insert(id);
+    for thread in profile.thread_views() {
+        if thread.tid() == thread.process().pid() {
+            main_threads.entry(thread.process().id()).or_insert(thread.id());
         }
     }
     main_threads

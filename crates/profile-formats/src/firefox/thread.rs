@@ -84,16 +84,17 @@ impl<'a> Thread<'a> {
     fn empty(profile: &'a Profile, owner: Owner) -> Self {
         match owner {
             Owner::Thread(id) => {
-                let thread = profile.thread(id);
-                let process = profile.process(thread.process);
-                let (name, process_name) = (profile.string(thread.comm), profile.string(process.comm));
-                let is_main_thread = thread.tid == process.pid;
-                Self { is_main_thread, ..Self::new(name, process_name, process.pid, thread.tid) }
+                let thread = profile.thread_view(id);
+                let process = thread.process();
+                let is_main_thread = thread.tid() == process.pid();
+                Self {
+                    is_main_thread,
+                    ..Self::new(thread.name(), process.name(), process.pid(), thread.tid())
+                }
             }
             Owner::Process(id) => {
-                let process = profile.process(id);
-                let name = profile.string(process.comm);
-                Self::new(name, name, process.pid, process.pid)
+                let process = profile.process_view(id);
+                Self::new(process.name(), process.name(), process.pid(), process.pid())
             }
         }
     }

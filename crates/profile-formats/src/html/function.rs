@@ -6,21 +6,17 @@ use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
 use super::{side::Side, text::Texts};
-use profiler_profile::{CodeKind, Frame, FrameId, FrameKind, Profile, Symbolization, UnsymbolizedFrames};
+use profiler_profile::{
+    CodeKind, FrameId, FrameKind, FrameView, LocationView, ModuleView, Reason, SymbolSource,
+    UnsymbolizedFrames,
+};
 
 /// The identity of a function.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity<'a> {
     name: &'a str,
-    place: Option<Place<'a>>,
+    location: Option<LocationView<'a>>,
     module: ModuleIdentity<'a>,
-}
-
-/// A source line.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place<'a> {
-    file: &'a str,
-    line: u32,
 }
 
 /// The module as a part of the identity: that of managed code is left out, since JIT code has none.
@@ -49,7 +45,7 @@ pub(super) struct Functions<'a> {
 
 /// The function of a frame, and the samples with the frame.
 struct InFunction<'a> {
-    profile: &'a Profile,
+    frame: FrameView<'a>,
     function: usize,
     samples: u64,
 }
@@ -77,18 +73,19 @@ impl<'a> Functions<'a> {
     pub(super) fn number(&mut self, side: Side<'a>, id: FrameId, samples: u64) -> u32 {
         let Self { sameness, identities, frames } = self;
         let Side { number, profile } = side;
-        let frame = frames.entry((number, id)).or_insert_with(|| {
-            let identity = Identity::of(profile, profile.frame(id), *sameness);
-            InFunction { profile, function: identities.insert_full(identity).0, samples: 0 }
+        let known = frames.entry((number, id)).or_insert_with(|| {
+            let frame = profile.frame_view(id);
+            let (function, _) = identities.insert_full(Identity::of(frame, *sameness));
+            InFunction { frame, function, samples: 0 }
         });
-        frame.samples = frame.samples.saturating_add(samples);
-        u32::try_from(frame.function).unwrap_or(u32::MAX)
+        known.samples = known.samples.saturating_add(samples);
+        u32::try_from(known.function).unwrap_or(u32::MAX)
     }
 
     pub(super) fn columns(&self, texts: &mut Texts<'a>) -> Columns {
         let mut columns = Columns::default();
         for (index, (identity, known)) in self.identities.iter().zip(self.details()).enumerate() {
-            let (file, line) = identity.place.map_or(("", 0), |place| (place.file, place.line));
+            let (file, line) = identity.location.map_or(("", 0), |location| (location.file, location.line));
             columns.name.push(texts.number(identity.name));
             columns.kind.push(known.kind());
             columns.module.push(texts.number(known.module.unwrap_or_default()));
@@ -105,9 +102,9 @@ impl<'a> Functions<'a> {
     /// The details of each function from its frames.
     fn details(&self) -> Vec<Details<'a>> {
         let mut known: Vec<Details<'a>> = self.identities.iter().map(|_| Details::default()).collect();
-        for ((_, id), InFunction { profile, function, samples }) in &self.frames {
+        for InFunction { frame, function, samples } in self.frames.values() {
             if let Some(known) = known.get_mut(*function) {
-                known.add_frame(profile, profile.frame(*id), *samples);
+                known.add_frame(*frame, *samples);
             }
         }
         known
@@ -115,16 +112,15 @@ impl<'a> Functions<'a> {
 }
 
 impl<'a> Identity<'a> {
-    fn of(profile: &'a Profile, frame: &Frame, sameness: Sameness) -> Self {
-        let place = frame.location.map(|at| Place { file: profile.string(at.file), line: at.line });
-        let path = || frame.module.map(|module| profile.string(profile.module(module).path));
-        let module = match (frame.kind, sameness) {
+    fn of(frame: FrameView<'a>, sameness: Sameness) -> Self {
+        let path = || frame.module().map(ModuleView::path);
+        let module = match (frame.kind(), sameness) {
             (FrameKind::Precompiled | FrameKind::Jit, _) => ModuleIdentity::Managed,
             (kind, Sameness::InOneRun) => ModuleIdentity::PathAndKind(path(), kind),
-            (_, Sameness::AcrossBuilds) => ModuleIdentity::FileName(profile.module_name(frame.module)),
+            (_, Sameness::AcrossBuilds) => ModuleIdentity::FileName(frame.module_name()),
         };
-        let place = place.filter(|_| matches!(sameness, Sameness::InOneRun));
-        Self { name: profile.string(frame.name), place, module }
+        let location = frame.location().filter(|_| matches!(sameness, Sameness::InOneRun));
+        Self { name: frame.name(), location, module }
     }
 }
 
@@ -133,17 +129,18 @@ impl<'a> Identity<'a> {
 struct Details<'a> {
     module: Option<&'a str>,
     samples: BTreeMap<CodeKind, u64>,
-    symbolizations: IndexSet<Symbolization>,
+    /// The sources of its symbols, and the reasons where it has none.
+    sources: IndexSet<Result<SymbolSource, Reason>>,
     is_label: bool,
 }
 
 impl<'a> Details<'a> {
-    fn add_frame(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
-        self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
+    fn add_frame(&mut self, frame: FrameView<'a>, samples: u64) {
+        self.module = self.module.or(frame.module().map(ModuleView::path));
         let kind_samples = self.samples.entry(frame.code_kind()).or_default();
         *kind_samples = kind_samples.saturating_add(samples);
-        self.symbolizations.insert(frame.symbolization);
-        self.is_label |= frame.kind == FrameKind::Label;
+        self.sources.insert(frame.source());
+        self.is_label |= frame.kind() == FrameKind::Label;
     }
 
     /// The index of the kind with most samples.
@@ -153,9 +150,9 @@ impl<'a> Details<'a> {
     }
 
     fn symbolizations(&self) -> String {
-        let words = self.symbolizations.iter().map(|symbolization| match symbolization {
-            Symbolization::Symbol(source) => format!("symbolized by {source}"),
-            Symbolization::Address(reason) => {
+        let words = self.sources.iter().map(|source| match source {
+            Ok(source) => format!("symbolized by {source}"),
+            Err(reason) => {
                 let module = self.module.unwrap_or_default().to_owned();
                 let remedy = UnsymbolizedFrames { module, reason: *reason }.remedy();
                 let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
@@ -172,7 +169,7 @@ mod tests {
 
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Header, ProfileBuilder, Reason, SymbolSource};
+    use profiler_profile::{Frame, Header, ProfileBuilder, Symbolization};
 
     fn frame(
         name: &str,

@@ -36,7 +36,7 @@ impl<'a> Owners<'a> {
     pub(super) fn number(&mut self, side: Side<'a>, id: ThreadId) -> u32 {
         let (number, is_known) = self.threads.insert_full((side.number, id), side);
         if is_known.is_none() {
-            self.process(side, side.profile.thread(id).process);
+            self.process(side, side.profile.thread_view(id).process().id());
         }
         u32::try_from(number).unwrap_or(u32::MAX)
     }
@@ -51,19 +51,18 @@ impl<'a> Owners<'a> {
     pub(super) fn columns(self, texts: &mut Texts<'a>) -> (Processes, Threads) {
         let (mut processes, mut threads) = (Processes::default(), Threads::default());
         for ((number, id), Side { profile, .. }) in self.threads {
-            let thread = profile.thread(id);
-            let process = self.processes.get_index_of(&(number, thread.process));
+            let thread = profile.thread_view(id);
+            let process = self.processes.get_index_of(&(number, thread.process().id()));
             threads.process.push(process.unwrap_or_default());
-            threads.tid.push(thread.tid);
-            threads.comm.push(texts.number(profile.string(thread.comm)));
+            threads.tid.push(thread.tid());
+            threads.comm.push(texts.number(thread.name()));
         }
         for ((_, id), Side { profile, .. }) in self.processes {
-            let process = profile.process(id);
-            processes.pid.push(process.pid);
-            processes.comm.push(texts.number(profile.string(process.comm)));
-            let container = process.container.map_or("", |id| profile.string(id));
-            processes.container.push(texts.number(container));
-            let pod = process.kubernetes.map(|names| label::kubernetes_path(profile, names));
+            let process = profile.process_view(id);
+            processes.pid.push(process.pid());
+            processes.comm.push(texts.number(process.name()));
+            processes.container.push(texts.number(process.container().unwrap_or_default()));
+            let pod = profile.process(id).kubernetes.map(|names| label::kubernetes_path(profile, names));
             processes.pod.push(texts.number(pod.unwrap_or_default()));
         }
         (processes, threads)

@@ -109,8 +109,7 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
 /// The path of the program of the first sampled process: the module whose file name starts with the comm, which the
 /// kernel cuts at 15 bytes.
 fn program(profile: &Profile) -> Option<StringId> {
-    let first = profile.thread(profile.samples().first()?.thread);
-    let name = profile.string(profile.process(first.process).comm);
+    let name = profile.sample_views().next()?.thread().process().name();
     let is_program = |path: &StringId| {
         let file = profile.string(*path).rsplit('/').next();
         file.is_some_and(|file| !name.is_empty() && file.starts_with(name))

@@ -141,20 +141,18 @@ fn state_label(state: ThreadState, strings: &mut Strings<'_>) -> Label {
 }
 
 fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'a>) -> Vec<Label> {
-    let thread = profile.thread(id);
-    let process = profile.process(thread.process);
-    let mut text = |key: &'static str, id| Label {
-        key: strings.number(key),
-        str: strings.number(profile.string(id)),
-        num: 0,
-    };
-    let names = [text("thread", thread.comm), text("process", process.comm)];
-    let mut of_container: Vec<_> = process.container.map(|id| text("container", id)).into_iter().collect();
-    of_container.extend(label::kubernetes_attributes(process).map(|(key, name)| text(key, name)));
+    let thread = profile.thread_view(id);
+    let process = thread.process();
+    let mut text =
+        |key: &'static str, text| Label { key: strings.number(key), str: strings.number(text), num: 0 };
+    let names = [text("thread", thread.name()), text("process", process.name())];
+    let mut of_container: Vec<_> = process.container().map(|id| text("container", id)).into_iter().collect();
+    let kubernetes = label::kubernetes_attributes(profile.process(process.id()));
+    of_container.extend(kubernetes.map(|(key, name)| text(key, profile.string(name))));
     let mut number =
         |key: &'static str, num: u32| Label { key: strings.number(key), str: 0, num: num.into() };
     let [thread_name, process_name] = names;
-    let numbered = [thread_name, number("tid", thread.tid), process_name, number("pid", process.pid)];
+    let numbered = [thread_name, number("tid", thread.tid()), process_name, number("pid", process.pid())];
     numbered.into_iter().chain(of_container).collect()
 }
 

@@ -7,7 +7,7 @@ use std::{
     fmt::Write as _,
 };
 
-use profiler_profile::{Frame, FrameId, FrameKind, Profile, StackId, StringId, Symbolization};
+use profiler_profile::{FrameId, FrameKind, FrameView, Profile, StackId, StringId, Symbolization};
 
 use crate::{
     label,
@@ -23,11 +23,10 @@ const MAX_GAP_BYTES: u64 = 4 << 10;
 /// Frames do not name the runtime. Such code is that of .NET, except with a perf map or jitdump of another runtime.
 pub(super) fn managed_frames(profile: &Profile) -> BTreeMap<u32, BTreeSet<FrameId>> {
     let mut stacks = BTreeMap::<u32, HashSet<StackId>>::new();
-    for sample in profile.samples() {
-        let pid = profile.process(profile.thread(sample.thread).process).pid;
-        stacks.entry(pid).or_default().insert(sample.stack);
+    for sample in profile.sample_views() {
+        stacks.entry(sample.thread().process().pid()).or_default().insert(sample.stack().id());
     }
-    let is_managed: Vec<bool> = profile.frames().map(is_managed).collect();
+    let is_managed: Vec<bool> = profile.frame_views().map(is_managed).collect();
     let frames = stacks.into_iter().map(|(pid, stacks)| {
         let frames = stacks.iter().flat_map(|stack| &profile.stack(*stack).frames);
         (pid, frames.copied().filter(|frame| is_managed[frame.index()]).collect::<BTreeSet<_>>())
@@ -43,7 +42,7 @@ pub(super) fn perf_map(profile: &Profile, frames: &BTreeSet<FrameId>) -> String 
     for Range { first, last, frame } in ranges(profile, frames) {
         let size = last.saturating_sub(first).saturating_add(1);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{first:x} {size:x} {}", symbol(profile, profile.frame(frame)));
+        let _ = writeln!(text, "{first:x} {size:x} {}", symbol(profile.frame_view(frame)));
     }
     text
 }
@@ -52,10 +51,9 @@ pub(super) fn perf_map(profile: &Profile, frames: &BTreeSet<FrameId>) -> String 
 ///
 /// A profile has neither the GUIDs of images nor their base addresses: the fields are empty and absent.
 pub(super) fn perf_info(profile: &Profile, frames: &BTreeSet<FrameId>) -> String {
-    let images = frames.iter().map(|frame| profile.frame(*frame));
-    let modules =
-        images.filter(|frame| frame.kind == FrameKind::Precompiled).filter_map(|frame| frame.module);
-    let paths = modules.map(|module| label::clean(profile.string(profile.module(module).path)));
+    let frames = frames.iter().map(|id| profile.frame_view(*id));
+    let images = frames.filter(|frame| frame.kind() == FrameKind::Precompiled).filter_map(FrameView::module);
+    let paths = images.map(|module| label::clean(module.path()));
     let paths: BTreeSet<_> = paths.filter(|path| !path.is_empty()).collect();
     paths.iter().map(|path| format!("ImageLoad;{path};;\n")).collect()
 }
@@ -93,8 +91,8 @@ fn ranges(profile: &Profile, frames: &BTreeSet<FrameId>) -> Vec<Range> {
 }
 
 /// The symbol as .NET writes it into a perf map, with its assembly in brackets before it: `[App] Demo.Work(int64)`.
-fn symbol(profile: &Profile, frame: &Frame) -> String {
-    let Printed { module, name, has_assembly } = Printed::of(profile, frame);
+fn symbol(frame: FrameView<'_>) -> String {
+    let Printed { module, name, has_assembly } = Printed::of(frame);
     if has_assembly { format!("[{module}] {name}") } else { name }
 }
 
@@ -102,7 +100,7 @@ fn symbol(profile: &Profile, frame: &Frame) -> String {
 mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Header, ProfileBuilder, Reason, StackEnd, SymbolSource};
+    use profiler_profile::{Frame, Header, ProfileBuilder, Reason, StackEnd, SymbolSource};
 
     const SYMBOL: Symbolization = Symbolization::Symbol(SymbolSource::RuntimeEvents);
 
