@@ -11,6 +11,7 @@ pub(crate) mod minimum_rust;
 mod nextest;
 pub(crate) mod packaging;
 pub(crate) mod public_api;
+mod released_api;
 pub(crate) mod report;
 pub(crate) mod selections;
 pub(crate) mod static_checks;
@@ -53,13 +54,14 @@ const PRIVILEGED_BUDGET: Duration = Duration::from_secs(8 * 60);
 const FULL_BUDGET: Duration = Duration::from_secs(18 * 60);
 
 /// Nothing is installed for these.
-const QUICK: [Step; 6] = [
+const QUICK: [Step; 7] = [
     Step::check("format", static_checks::format),
     Step::check("tidy", tidy::check),
     Step::check("clippy", static_checks::clippy),
     Step::check("quick tests", selections::run_quick),
     Step::check("BPF program's tests on the host", selections::run_bpf_program),
     Step::check("documentation and public API", public_api::check),
+    Step::check("public API of the last release", released_api::check),
 ];
 
 const PRIVILEGED: [Step; 4] = [
@@ -70,12 +72,13 @@ const PRIVILEGED: [Step; 4] = [
 ];
 
 /// Short steps first, so that a slip shows at once. The last step costs minutes after a change of its sources, else nothing.
-const FULL: [Step; 16] = [
+const FULL: [Step; 17] = [
     Step::preparation("setup", || setup::install(&setup::FOR_TESTS)),
     Step::check("format", static_checks::format),
     Step::check("tidy", tidy::check),
     Step::check("clippy", static_checks::clippy),
     Step::check("documentation and public API", public_api::check),
+    Step::check("public API of the last release", released_api::check),
     Step::check("dependencies", static_checks::dependencies),
     Step::check("manifests", manifests::check_if_changed),
     Step::check("stamp of the BPF object", build_ebpf::check_stamp),

@@ -25,6 +25,9 @@ pub(crate) struct PublicApi {
 /// rustdoc's JSON format that the crate `public-api` reads.
 const FORMAT_VERSION: u32 = 57;
 
+/// The folder of the lists, below the root folder of the project.
+pub(super) const FOLDER: &str = "tests/public-api";
+
 /// A compiler whose rustdoc writes it.
 const RUST_VERSION: &str = "1.95";
 
@@ -68,7 +71,7 @@ fn listings() -> Result<Vec<(PathBuf, String)>> {
     libraries.clone().try_for_each(|(_, library)| remove_pages_without_json(library))?;
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
     shell::run(doc.env("RUSTDOCFLAGS", "-D warnings").env("RUSTDOC", rustdoc_with_json()?))?;
-    let folder = project::root().join("tests/public-api");
+    let folder = project::root().join(FOLDER);
     let listing = |(package, library): (&Package, &str)| {
         let items = list(library).with_context(|| format!("failed to list {}", package.name))?;
         Ok((folder.join(format!("{}.txt", package.name)), items))
