@@ -18,6 +18,7 @@ mod record;
 pub(crate) mod report;
 mod sandbox;
 mod setting;
+mod streaming;
 mod tables;
 mod waiting;
 
@@ -92,6 +93,8 @@ enum Group {
     Agent,
     /// Runtime events of a server under load, and the pauses when their sessions start and end.
     Events,
+    /// The CPU time of a program that streams profiles, beside one that takes them.
+    Streaming,
 }
 
 impl Bench {
@@ -178,6 +181,7 @@ impl Group {
             Self::Record => record::measure(setting),
             Self::Agent => agent::measure(setting),
             Self::Events => events::measure(setting),
+            Self::Streaming => streaming::measure(setting),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The program that embeds the library, and the limits of a process that samples a node all day.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 
@@ -29,6 +29,9 @@ ticks missed, % | lost process events | ledger |\n|---:|---:|---:|---:|---:|---:
     check,
 };
 
+/// The program that gets its profiles without blocking.
+pub(super) const STREAMING: Subject = Subject { table: "soak-stream", prepare: prepare_streaming, ..SUBJECT };
+
 /// The numbers of an account that are no losses.
 const NO_LOSSES: [&str; 9] =
     ["whole", "exact", "samples", "stacks", "processes", "modules", "due", "missed", "lost_events"];
@@ -43,11 +46,24 @@ const MINUTES_OF_SLOPE: usize = 20;
 const MAX_GROWTH_OF_SHORT_RUN_MB: f64 = 2.0 * 8.0 * 1.048_576;
 
 fn prepare(minutes: u64) -> Result<(Command, Option<Receiver>)> {
+    command(minutes, "take")
+}
+
+fn prepare_streaming(minutes: u64) -> Result<(Command, Option<Receiver>)> {
+    command(minutes, "stream")
+}
+
+fn command(minutes: u64, how: &str) -> Result<(Command, Option<Receiver>)> {
     const SECONDS: u64 = 60;
-    workspace::build("--release --package profiler-embedder")?;
-    let mut command = Command::new(project::root().join("target/release/agent"));
-    command.args([FREQUENCY_HZ, SECONDS, minutes].map(|number| number.to_string()));
+    let mut command = Command::new(build()?);
+    command.args([FREQUENCY_HZ, SECONDS, minutes].map(|number| number.to_string())).args(["all", how]);
     Ok((command, None))
+}
+
+/// Builds the program, and returns its path.
+pub(crate) fn build() -> Result<PathBuf> {
+    workspace::build("--release --package profiler-embedder")?;
+    Ok(project::root().join("target/release/agent"))
 }
 
 fn cells(Minute { cpu, account, .. }: &Minute) -> Result<Vec<String>> {

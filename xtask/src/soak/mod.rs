@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-pub(crate) use self::{churn::Churn, program::Account};
+pub(crate) use self::{churn::Churn, embedder::build as build_embedder, program::Account};
 use self::{
     churn::Done,
     program::{Minute, Program},
@@ -41,6 +41,9 @@ pub(crate) struct Soak {
     /// Run `profiler agent -F 19` with a receiver in its place: one window a minute.
     #[arg(long)]
     agent: bool,
+    /// The program gets its profiles from `Session::polled_intervals`, in a task of an async runtime.
+    #[arg(long, conflicts_with = "agent")]
+    stream: bool,
     /// Put the table into docs/benchmarks.md.
     #[arg(long)]
     write: bool,
@@ -73,7 +76,7 @@ impl Soak {
     pub(crate) fn run(&self) -> Result<()> {
         setup::install(&[setup::Purpose::Workloads])?;
         workloads::build()?;
-        let subject = if self.agent { node_agent::SUBJECT } else { embedder::SUBJECT };
+        let subject = self.subject();
         let (mut command, _receiver) = (subject.prepare)(self.minutes)?;
         let mut churn = Churn::start()?;
         let mut program = Program::start(&mut command)?;
@@ -98,6 +101,14 @@ impl Soak {
         ensure!(failures.is_empty(), "{} limits are exceeded:\n  {}", failures.len(), failures.join("\n  "));
         println!("every limit is kept");
         Ok(())
+    }
+
+    fn subject(&self) -> Subject {
+        match self {
+            Self { agent: true, .. } => node_agent::SUBJECT,
+            Self { stream: true, .. } => embedder::STREAMING,
+            _ => embedder::SUBJECT,
+        }
     }
 }
 
@@ -129,7 +140,7 @@ impl Subject {
 
 /// The short run among the checks of `cargo xtask prove`.
 pub(crate) fn smoke() -> Result<()> {
-    Soak { minutes: 3, agent: false, write: false }.run()
+    Soak { minutes: 3, agent: false, stream: false, write: false }.run()
 }
 
 #[cfg(test)]
@@ -148,10 +159,19 @@ mod tests {
         let names = "whole exact samples stacks processes modules due missed lost_events sampled delivered queued spooled \
                      ambiguous dropped-outage dropped-too-old dropped-rejected dropped-too-large";
         let line: String = names.split(' ').map(|name| format!("{name}=0 ")).collect();
-        for subject in [node_agent::SUBJECT, embedder::SUBJECT] {
+        for subject in [node_agent::SUBJECT, embedder::SUBJECT, embedder::STREAMING] {
             let row = subject.row(1, &minute(20.0, &line)).unwrap();
             let heading = subject.heading.lines().next().unwrap();
             assert_eq!(row.matches('|').count(), heading.matches('|').count(), "{row}");
+        }
+    }
+
+    #[test]
+    fn each_option_selects_its_table() {
+        for (agent, stream, table) in
+            [(false, false, "soak"), (true, false, "soak-agent"), (false, true, "soak-stream")]
+        {
+            assert_eq!(Soak { minutes: 2, agent, stream, write: false }.subject().table, table);
         }
     }
 
