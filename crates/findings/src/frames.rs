@@ -39,14 +39,14 @@ pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Opt
 /// The methods or functions of the application, leaf first.
 pub(crate) fn application_methods<'a>(profile: &'a Profile, stack: &Stack) -> impl Iterator<Item = &'a str> {
     let own = own_frames(profile, stack);
-    application_frames(profile, stack).map(|index| name_of(profile, profile.frame(own[index])))
+    application_frames(profile, stack).map(|index| method_name(profile, profile.frame(own[index])))
 }
 
 /// The source line in a method of the application, of its frame nearest to the leaf.
 pub(crate) fn location_in(profile: &Profile, stack: &Stack, method: &str) -> Option<SourceLocation> {
     let own = own_frames(profile, stack);
     let frames = application_frames(profile, stack).map(|index| profile.frame(own[index]));
-    frames.filter(|frame| name_of(profile, frame) == method).find_map(|frame| frame.location)
+    frames.filter(|frame| method_name(profile, frame) == method).find_map(|frame| frame.location)
 }
 
 /// The function of the application that takes a lock, without those that take it for their callers.
@@ -72,10 +72,11 @@ pub(crate) fn application_frames(profile: &Profile, stack: &Stack) -> impl Itera
 /// The name of a function of the application, as findings print it.
 pub(crate) fn application_name<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a str> {
     let is_named = is_application(profile, frame) && !matches_any(PLUMBING, function(profile, frame));
-    is_named.then(|| name_of(profile, frame))
+    is_named.then(|| method_name(profile, frame))
 }
 
-fn name_of<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
+/// The name of a method or function without its assembly, arguments and type of the result.
+pub(crate) fn method_name<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
     without_type(method(function(profile, frame)), frame)
 }
 

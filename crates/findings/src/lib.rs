@@ -1,10 +1,10 @@
 //! What threads wait for, and what a profile shows beyond doubt.
 //!
-//! [`Waits`] gives each sample of a waiting thread a [`WaitCause`], by rules over its frames. [`without_idle_threads`] is
-//! the view without threads that wait for work. [`analyze`] adds [findings](profiler_profile::Finding) to a profile, each
-//! with its evidence and its remedy: threads of a pool that block, a lock that many threads wait for, CPU time of a
-//! compiler, garbage collections that a runtime reported. A finding has thresholds that healthy programs do not reach; each
-//! is a constant with its reason.
+//! [`Waits`] gives each sample of a waiting thread a [`WaitCause`], by rules over its frames, and [`ProgramPlace`] the method of
+//! the program that waits. [`without_idle_threads`] is the view without threads that wait for work. [`analyze`] adds
+//! [findings](profiler_profile::Finding) to a profile, each with its evidence and its remedy: threads of a pool that block, a
+//! lock that many threads wait for, CPU time of a compiler, garbage collections that a runtime reported. A finding has
+//! thresholds that healthy programs do not reach; each is a constant with its reason.
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -49,6 +49,7 @@ mod partners;
 mod pattern;
 mod pool;
 mod primitives;
+mod program_place;
 mod queue_ends;
 mod rest;
 mod rules;
@@ -70,6 +71,7 @@ pub use self::{
     cause::WaitCause,
     idle::without_idle_threads,
     partners::{Partners, threads_with_unknown_partners},
+    program_place::ProgramPlace,
     waits::Waits,
 };
 

@@ -69,6 +69,8 @@ mod top;
 #[cfg(feature = "trace-zip")]
 mod trace_zip;
 mod visible;
+#[cfg(feature = "top")]
+mod wait_table;
 mod write;
 
 #[cfg(feature = "pprof")]

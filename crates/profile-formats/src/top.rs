@@ -1,6 +1,7 @@
-//! Tables of the hottest functions and the heaviest call paths, for a terminal.
+//! Tables for a terminal: the hottest functions, or what threads wait for and where, and the heaviest call paths.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     io::{self, BufWriter, Write},
 };
@@ -9,6 +10,7 @@ use super::{
     OutputOptions, label,
     table::{fit, fit_path},
     title,
+    wait_table::WaitTable,
 };
 use profiler_profile::{EventId, FunctionCount, Profile, sum};
 
@@ -20,36 +22,30 @@ const PATHS: usize = 10;
 const FUNCTION_INDENT: usize = 20;
 const PATH_INDENT: usize = 10;
 
-/// Writes the tables.
+/// The heading of the column that says what threads wait for, and the columns between it and the next one.
+const WAITS_FOR: &str = "waits for";
+const GAP_COLUMNS: usize = 2;
+
+/// In place of the method of a wait whose stack was not captured.
+const NO_STACK: &str = "[no stack]";
+
+/// Writes the tables of a profile with one event.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
+    let shown = &options.displayed(profile);
     let width = options.width();
-    let heading = [title::title(profile), title::subtitle(profile)];
+    let heading = [title::title(shown), title::subtitle(shown)];
     for line in heading {
         writeln!(to, "{}", fit(&label::clean(&line), width))?;
     }
-    let total = profile.total_value();
-    write_states(profile, total, &mut to)?;
-    if total > 0 {
-        writeln!(to, "\n    self     total  function")?;
-        for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS)
-        {
-            let [own, of_all] =
-                [function.self_count, function.total_count].map(|count| percent(count, total));
-            let name = name(profile, function);
-            writeln!(
-                to,
-                "{own:>6.2} %  {of_all:>6.2} %  {}",
-                fit(&name, width.saturating_sub(FUNCTION_INDENT))
-            )?;
-        }
-        writeln!(to, "\n   share  call path")?;
-        for (path, count) in paths(profile) {
-            let path = fit_path(&path, width.saturating_sub(PATH_INDENT));
-            writeln!(to, "{:>6.2} %  {path}", percent(count, total))?;
+    write_states(shown, &mut to)?;
+    if shown.total_value() > 0 {
+        match WaitTable::of(profile, shown) {
+            Some(waits) => write_waits(shown, &waits, width, &mut to)?,
+            None => write_functions(shown, width, &mut to)?,
         }
     }
-    let findings = title::findings(profile);
+    let findings = title::findings(shown);
     if !findings.is_empty() {
         writeln!(to, "\nfindings")?;
         findings.iter().try_for_each(|finding| writeln!(to, "{finding}"))?;
@@ -57,9 +53,64 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
     to.flush()
 }
 
+/// Writes what threads wait for in which methods of the program, and the callers of these.
+fn write_waits(
+    profile: &Profile,
+    waits: &WaitTable<'_>,
+    width: usize,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    let total = profile.total_value();
+    let rows = waits.methods.iter().take(FUNCTIONS);
+    let rows: Vec<_> = rows.map(|((activity, method), value)| (activity.text(), *method, *value)).collect();
+    let column = rows.iter().map(|(activity, ..)| activity.len()).fold(WAITS_FOR.len(), usize::max);
+    let indent = PATH_INDENT + column + GAP_COLUMNS;
+    writeln!(to, "\n   share  {WAITS_FOR:column$}  in")?;
+    for (activity, method, value) in rows {
+        let method = method.map_or(Cow::Borrowed(NO_STACK), label::name);
+        let method = fit(&method, width.saturating_sub(indent));
+        writeln!(to, "{:>6.2} %  {activity:column$}  {method}", percent(value, total))?;
+    }
+    let paths = waits.paths.iter().take(PATHS).map(|((comm, frames, activity), value)| {
+        let names = std::iter::once(comm).chain(frames.iter().rev());
+        let mut path: Vec<_> = names.map(|id| label::name(profile.string(*id)).into_owned()).collect();
+        if let Some(leaf) = path.last_mut() {
+            leaf.push_str(&format!(" ({})", activity.text()));
+        }
+        (path, *value)
+    });
+    write_paths(paths, total, width, to)
+}
+
+/// Writes the hottest functions and the heaviest call paths.
+fn write_functions(profile: &Profile, width: usize, to: &mut impl Write) -> io::Result<()> {
+    let total = profile.total_value();
+    writeln!(to, "\n    self     total  function")?;
+    for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS) {
+        let [own, of_all] = [function.self_count, function.total_count].map(|count| percent(count, total));
+        let name = name(profile, function);
+        writeln!(to, "{own:>6.2} %  {of_all:>6.2} %  {}", fit(&name, width.saturating_sub(FUNCTION_INDENT)))?;
+    }
+    write_paths(paths(profile), total, width, to)
+}
+
+/// Writes call paths, root first.
+fn write_paths(
+    paths: impl IntoIterator<Item = (Vec<String>, u64)>,
+    total: u64,
+    width: usize,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(to, "\n   share  call path")?;
+    paths.into_iter().try_for_each(|(path, value)| {
+        let path = fit_path(&path, width.saturating_sub(PATH_INDENT));
+        writeln!(to, "{:>6.2} %  {path}", percent(value, total))
+    })
+}
+
 /// Writes the share of each state, if the samples have states.
-fn write_states(profile: &Profile, total: u64, to: &mut impl Write) -> io::Result<()> {
-    let states = profile.values_by_state(EventId::FIRST);
+fn write_states(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let (states, total) = (profile.values_by_state(EventId::FIRST), profile.total_value());
     if !states.is_empty() {
         writeln!(to, "\n   share  state")?;
     }
@@ -128,10 +179,35 @@ mod tests {
         }
         let table = text(&builder.finish(Header::default()), None);
         assert!(
-            table.contains("\n   share  state\n 25.00 %  on CPU\n 75.00 %  blocked\n\n    self"),
+            table.contains("\n   share  state\n 25.00 %  on CPU\n 75.00 %  blocked\n\n   share  waits for"),
             "{table}"
         );
         assert!(!text(&folded(&[("p;main", 1)]), None).contains("state"));
+    }
+
+    #[test]
+    fn a_wait_has_its_cause_the_method_of_the_program_and_its_callers() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 49));
+        let process = builder.process(1, "shop");
+        let thread = builder.thread(process, 1, "shop");
+        let stacks = [
+            ("main;serve;update;pthread_mutex_lock", 60, ThreadState::Blocked),
+            ("main;serve;update;pthread_mutex_lock;__lll_lock_wait", 28, ThreadState::Blocked),
+            ("main;serve;update;compute", 12, ThreadState::OnCpu),
+        ];
+        for (folded, value, state) in stacks {
+            let frames = folded.split(';').rev().map(|name| test_profile::function(&mut builder, name, 0));
+            let frames = frames.collect();
+            let stack = builder.stack(frames, StackEnd::Root);
+            let state = Some(state);
+            builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value });
+        }
+        let table = text(&builder.finish(Header::default()), None);
+        let rows = "\n   share  waits for  in\n 88.00 %  lock       update\n 12.00 %  on CPU     compute\n\n   \
+                    share  call path\n 88.00 %  shop > main > serve > update (lock)\n 12.00 %  shop > main > serve > \
+                    update > compute (on CPU)\n";
+        assert!(table.ends_with(rows), "{table}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Format {
             #[cfg(feature = "html")]
             Self::Html => crate::html::write(&options.displayed(profile), options, to),
             #[cfg(feature = "top")]
-            Self::Top => crate::top::write(&options.displayed(&of_event(profile, options)), options, to),
+            Self::Top => crate::top::write(&of_event(profile, options), options, to),
             #[cfg(feature = "pprof")]
             Self::Pprof => crate::pprof::write(profile, to),
             #[cfg(feature = "speedscope")]

@@ -16,6 +16,7 @@ mod known_owners;
 mod main_loops;
 mod partners;
 mod pool;
+mod program_place;
 mod runtime;
 mod runtime_helpers;
 mod services;

@@ -1,0 +1,68 @@
+//! What threads wait for and where in the program, for the table of an event whose samples have states.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
+
+use profiler_findings::{ProgramPlace, WaitCause, Waits};
+use profiler_profile::{Profile, StringId, sum};
+
+/// What threads do below a method of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Activity(Option<WaitCause>);
+
+impl Activity {
+    /// The words of the table.
+    pub(super) fn text(self) -> String {
+        match self.0 {
+            None => "on CPU".to_owned(),
+            // The method of .NET in which a thread waits for asynchronous work, as findings name it.
+            Some(WaitCause::SyncOverAsync) => "Task.Wait".to_owned(),
+            Some(cause) => cause.to_string(),
+        }
+    }
+}
+
+/// The values of the samples of an event, by what threads do and where.
+#[derive(Debug, Default)]
+pub(super) struct WaitTable<'a> {
+    /// By activity and method of the program, the most first. A sample without a stack has no method.
+    pub(super) methods: Vec<((Activity, Option<&'a str>), u64)>,
+    /// By the name of the process, the names of the functions from the method of the program to the root, and activity.
+    pub(super) paths: Vec<((StringId, Vec<StringId>, Activity), u64)>,
+}
+
+impl<'a> WaitTable<'a> {
+    /// The table of a profile with one event; `None` if its samples have no states. `shown` is the same profile with the frames
+    /// that are shown: rules need those of the measurement.
+    pub(super) fn of(profile: &Profile, shown: &'a Profile) -> Option<Self> {
+        profile.samples().iter().any(|sample| sample.state.is_some()).then(|| {
+            let waits = Waits::of(profile);
+            // Stacks are much fewer than samples.
+            let mut stacks = HashMap::<_, u64>::new();
+            for (sample, shown_sample) in profile.samples().iter().zip(shown.samples()) {
+                let comm = shown.process(shown.thread(shown_sample.thread).process).comm;
+                let key = (comm, shown_sample.stack, Activity(waits.cause(sample)));
+                sum::add(stacks.entry(key).or_default(), sample.value);
+            }
+            let (mut methods, mut paths) = (BTreeMap::new(), BTreeMap::new());
+            for ((comm, stack, activity), value) in stacks {
+                let place = ProgramPlace::of(shown, shown.stack(stack));
+                let method = place.map(|place| place.method);
+                let frames = place.map_or(&[][..], |place| place.frames);
+                let names = frames.iter().map(|frame| shown.frame(*frame).name).collect::<Vec<_>>();
+                sum::add(methods.entry((activity, method)).or_default(), value);
+                sum::add(paths.entry((comm, names, activity)).or_default(), value);
+            }
+            Self { methods: most_first(methods), paths: most_first(paths) }
+        })
+    }
+}
+
+fn most_first<K: Ord>(values: BTreeMap<K, u64>) -> Vec<(K, u64)> {
+    let mut rows: Vec<_> = values.into_iter().collect();
+    // The sort is stable: rows with equal values are in the order of their keys.
+    rows.sort_by_key(|(_, value)| Reverse(*value));
+    rows
+}
