@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { listNameForms, NameShortener } from "../../crates/profile-formats/src/html/page/names.js";
+import { listNameForms } from "../../crates/profile-formats/src/html/page/name_forms.js";
+import { NameShortener } from "../../crates/profile-formats/src/html/page/names.js";
 
 test("module, arguments, generics and namespaces go, in this order", () => {
   assert.deepEqual(listNameForms("System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)"), [
@@ -16,11 +17,17 @@ test("module, arguments, generics and namespaces go, in this order", () => {
   ]);
 });
 
+test("a part that is a type alone goes with its separator", () => {
+  const name = "app::<impl app::Symbolizer>::poll";
+  assert.deepEqual(listNameForms(name), [name, "app::poll", "poll"]);
+});
+
 test("the shortest name still identifies the function", () => {
   const shortest = {
     "std::vector<int, std::allocator<int>>::push_back(int&&)": "push_back",
     "<alloc::vec::Vec<T> as core::iter::Extend>::extend": "extend",
     "ns::(anonymous namespace)::foo(int) const": "foo",
+    "app::<impl app::Symbolizer>::poll": "poll",
     "foo.part.0": "foo.part.0",
     "main.(*T).method": "method",
     "operator<<(int)": "operator<<",

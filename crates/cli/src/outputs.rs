@@ -1,6 +1,7 @@
 //! Output files and standard output of a profile: checked before sampling starts, written at its end.
 
 use std::{
+    env,
     io::{self, IsTerminal as _, Write},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
@@ -179,9 +180,16 @@ impl WrittenOutputs {
     }
 }
 
-/// The width of the terminal at standard output; `None` if standard output is not a terminal.
+/// The width of tables: that of the variable `COLUMNS`, else that of the terminal at standard output; `None` if standard output is not a
+/// terminal.
 fn width_columns() -> Option<u16> {
-    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+    let window = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
+    width_of(env::var("COLUMNS").ok().as_deref(), window)
+}
+
+fn width_of(variable: Option<&str>, window: Option<u16>) -> Option<u16> {
+    let columns = variable.and_then(|columns| columns.parse().ok());
+    columns.filter(|columns| *columns > 0).or(window)
 }
 
 /// The format of standard output when the arguments select none.
@@ -251,6 +259,15 @@ mod tests {
     fn a_file_that_cannot_be_created_is_an_error_with_its_path() {
         let error = format!("{:#}", outputs(&["-o", "/no/such/directory/x.svg"]).unwrap_err());
         assert!(error.contains("/no/such/directory/x.svg"), "{error}");
+    }
+
+    #[test]
+    fn the_width_of_tables_is_that_of_the_variable_or_of_the_window() {
+        assert_eq!(width_of(Some("150"), Some(80)), Some(150));
+        assert_eq!(width_of(Some("150"), None), Some(150));
+        for unusable in [None, Some(""), Some("0"), Some("wide")] {
+            assert_eq!((width_of(unusable, Some(80)), width_of(unusable, None)), (Some(80), None));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     io::{self, BufWriter, Write},
 };
 
-use super::{OutputOptions, folded, label, table::fit, title};
+use super::{OutputOptions, folded, label, short_name::fitting_function, table::fit, title};
 use profiler_profile::{
     Sampling,
     difference::{Change, Difference, FunctionChange},
@@ -78,8 +78,8 @@ pub(super) fn write_table(
     writeln!(to, " before   after   change           before   after   function")?;
     let changed = |function: &FunctionChange<'_>| function.self_change.points() != 0.0;
     for function in difference.functions().iter().filter(|function| changed(function)).take(FUNCTIONS) {
-        let name = label::with_module(&label::name(function.name), function.module);
-        let name = fit(&name, width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS));
+        let columns = width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS);
+        let name = fitting_function(&label::name(function.name), function.module, columns);
         let [own, total] = [&function.self_change, &function.total_change];
         writeln!(
             to,

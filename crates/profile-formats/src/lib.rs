@@ -55,11 +55,14 @@ mod perf_script;
 mod pprof;
 #[cfg(any(feature = "events-jsonl", feature = "firefox", feature = "html"))]
 mod runtime_event;
+mod short_name;
 #[cfg(feature = "speedscope")]
 mod speedscope;
 mod stack_values;
 #[cfg(feature = "svg")]
 mod svg;
+#[cfg(feature = "svg")]
+mod svg_labels;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -79,4 +82,5 @@ pub use self::{
     format::{Format, UnknownFormat},
     label::{escaped, frame_label, printable},
     options::OutputOptions,
+    short_name::{fitting_function, fitting_name, truncated},
 };

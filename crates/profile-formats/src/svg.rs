@@ -6,14 +6,14 @@ use std::{
 };
 
 use inferno::flamegraph::{
-    self, Options,
+    self, Options, TextTruncateDirection,
     color::{PaletteMap, parse_hex_color},
 };
 
 use crate::{
     OutputOptions,
     differential::Counts,
-    folded, label,
+    folded, label, svg_labels,
     title::{subtitle, title},
 };
 use profiler_profile::{Difference, FrameKind, Profile};
@@ -64,12 +64,14 @@ fn samples_per_unit(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {
-    let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), to);
+    let mut picture = Vec::new();
+    let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), &mut picture);
     // Without samples inferno draws an empty picture and returns an error; all lines are valid.
     drawn.or_else(|error| match error.kind() {
         io::ErrorKind::InvalidData => Ok(()),
         _ => Err(error),
-    })
+    })?;
+    svg_labels::write(&String::from_utf8_lossy(&picture), to)
 }
 
 fn drawing(profile: &Profile) -> Options<'static> {
@@ -78,6 +80,8 @@ fn drawing(profile: &Profile) -> Options<'static> {
     options.title = label::clean(&title(profile)).into_owned();
     options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
     folded::unit_name(profile).clone_into(&mut options.count_name);
+    // The method is at the beginning of what is left of a name.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     // Equal profiles give equal pictures.
     options.deterministic = true;
     options

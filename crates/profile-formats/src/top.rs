@@ -8,11 +8,12 @@ use std::{
 
 use super::{
     OutputOptions, label,
+    short_name::{fitting_function, fitting_name},
     table::{fit, fit_path},
     title,
-    wait_table::WaitTable,
+    wait_table::{WaitPath, WaitTable},
 };
-use profiler_profile::{EventId, FunctionCount, Profile, sum};
+use profiler_profile::{EventId, Profile, sum};
 
 /// Rows of each table.
 const FUNCTIONS: usize = 20;
@@ -68,16 +69,13 @@ fn write_waits(
     writeln!(to, "\n   share  {WAITS_FOR:column$}  in")?;
     for (activity, method, value) in rows {
         let method = method.map_or(Cow::Borrowed(NO_STACK), label::name);
-        let method = fit(&method, width.saturating_sub(indent));
+        let method = fitting_name(&method, width.saturating_sub(indent));
         writeln!(to, "{:>6.2} %  {activity:column$}  {method}", percent(value, total))?;
     }
-    let paths = waits.paths.iter().take(PATHS).map(|((comm, frames, activity), value)| {
-        let names = std::iter::once(comm).chain(frames.iter().rev());
-        let mut path: Vec<_> = names.map(|id| label::name(profile.string(*id)).into_owned()).collect();
-        if let Some(leaf) = path.last_mut() {
-            leaf.push_str(&format!(" ({})", activity.text()));
-        }
-        (path, *value)
+    let paths = waits.paths.iter().take(PATHS).map(|(WaitPath { comm, functions, activity }, value)| {
+        let names = std::iter::once(comm).chain(functions.iter().rev());
+        let path = names.map(|id| label::name(profile.string(*id)).into_owned()).collect();
+        (path, format!(" ({})", activity.text()), *value)
     });
     write_paths(paths, total, width, to)
 }
@@ -88,23 +86,26 @@ fn write_functions(profile: &Profile, width: usize, to: &mut impl Write) -> io::
     writeln!(to, "\n    self     total  function")?;
     for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS) {
         let [own, of_all] = [function.self_count, function.total_count].map(|count| percent(count, total));
-        let name = name(profile, function);
-        writeln!(to, "{own:>6.2} %  {of_all:>6.2} %  {}", fit(&name, width.saturating_sub(FUNCTION_INDENT)))?;
+        let (name, module) =
+            (label::name(profile.string(function.name)), profile.module_name(function.module));
+        let function = fitting_function(&name, module, width.saturating_sub(FUNCTION_INDENT));
+        writeln!(to, "{own:>6.2} %  {of_all:>6.2} %  {function}")?;
     }
-    write_paths(paths(profile), total, width, to)
+    let paths = paths(profile).into_iter().map(|(path, value)| (path, String::new(), value));
+    write_paths(paths, total, width, to)
 }
 
-/// Writes call paths, root first.
+/// Writes call paths, root first, each with what follows it and its value.
 fn write_paths(
-    paths: impl IntoIterator<Item = (Vec<String>, u64)>,
+    mut paths: impl Iterator<Item = (Vec<String>, String, u64)>,
     total: u64,
     width: usize,
     to: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(to, "\n   share  call path")?;
-    paths.into_iter().try_for_each(|(path, value)| {
-        let path = fit_path(&path, width.saturating_sub(PATH_INDENT));
-        writeln!(to, "{:>6.2} %  {path}", percent(value, total))
+    paths.try_for_each(|(path, activity, value)| {
+        let path = fit_path(&path, width.saturating_sub(PATH_INDENT + activity.len()));
+        writeln!(to, "{:>6.2} %  {path}{activity}", percent(value, total))
     })
 }
 
@@ -115,11 +116,6 @@ fn write_states(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         writeln!(to, "\n   share  state")?;
     }
     states.iter().try_for_each(|(state, value)| writeln!(to, "{:>6.2} %  {state}", percent(*value, total)))
-}
-
-fn name(profile: &Profile, function: &FunctionCount) -> String {
-    let name = label::name(profile.string(function.name));
-    label::with_module(&name, profile.module_name(function.module))
 }
 
 /// The heaviest call paths by function names, root first.

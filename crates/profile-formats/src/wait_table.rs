@@ -29,8 +29,18 @@ impl Activity {
 pub(super) struct WaitTable<'a> {
     /// By activity and method of the program, the most first. A sample without a stack has no method.
     pub(super) methods: Vec<((Activity, Option<&'a str>), u64)>,
-    /// By the name of the process, the names of the functions from the method of the program to the root, and activity.
-    pub(super) paths: Vec<((StringId, Vec<StringId>, Activity), u64)>,
+    /// By call path, the most first.
+    pub(super) paths: Vec<(WaitPath, u64)>,
+}
+
+/// A call path up to the method of the program, and what threads do there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WaitPath {
+    /// The name of the process.
+    pub(super) comm: StringId,
+    /// The names of the method and of its callers, leaf first.
+    pub(super) functions: Vec<StringId>,
+    pub(super) activity: Activity,
 }
 
 impl<'a> WaitTable<'a> {
@@ -51,9 +61,9 @@ impl<'a> WaitTable<'a> {
                 let place = ProgramPlace::of(shown, shown.stack(stack));
                 let method = place.map(|place| place.method);
                 let frames = place.map_or(&[][..], |place| place.frames);
-                let names = frames.iter().map(|frame| shown.frame(*frame).name).collect::<Vec<_>>();
+                let functions = frames.iter().map(|frame| shown.frame(*frame).name).collect();
                 sum::add(methods.entry((activity, method)).or_default(), value);
-                sum::add(paths.entry((comm, names, activity)).or_default(), value);
+                sum::add(paths.entry(WaitPath { comm, functions, activity }).or_default(), value);
             }
             Self { methods: most_first(methods), paths: most_first(paths) }
         })

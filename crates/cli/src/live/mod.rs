@@ -16,7 +16,6 @@ mod palette;
 mod prompt;
 mod save;
 mod search;
-mod short_name;
 mod state;
 mod terminal;
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Draws the flame graph: a box for each function on each path.
 
+use profiler_profile_formats::fitting_name;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::live::{
     box_layout::{BoxLayout, FlameBox},
     palette::{Emphasis, Palette, SHADES},
-    short_name::fitting,
     state::{LiveState, Pane},
     tree::NodeId,
 };
@@ -75,7 +75,7 @@ fn draw_box(
     let mut text = if palette.has_shades() { String::new() } else { EDGE.to_owned() };
     let columns = usize::from(flame_box.width) - text.len();
     if columns >= MIN_TEXT_COLUMNS {
-        text.push_str(&fitting(&function.label, columns));
+        text.push_str(&fitting_name(&function.label, columns));
     }
     buffer.set_stringn(column, row, text, flame_box.width.into(), style);
 }

@@ -5,6 +5,7 @@ mod help;
 mod list;
 mod status;
 
+use profiler_profile_formats::{fitting_function, truncated};
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use unicode_width::UnicodeWidthStr;
 
@@ -12,7 +13,6 @@ use super::{
     areas::{MIN_COLUMNS, MIN_ROWS},
     function::Function,
     palette::Palette,
-    short_name::{fitting, truncate},
     state::LiveState,
 };
 
@@ -47,19 +47,14 @@ fn draw_too_small(terminal: Rect, buffer: &mut Buffer) {
 
 /// Writes a text, truncated to the columns. Returns its width.
 fn write(buffer: &mut Buffer, column: u16, row: u16, columns: u16, text: &str, style: Style) -> u16 {
-    let text = truncate(text, columns.into());
+    let text = truncated(text, columns.into());
     buffer.set_stringn(column, row, &text, columns.into(), style);
     u16::try_from(text.width()).unwrap_or(columns)
 }
 
 /// The name of a function in this many columns: with its module if that fits and is not part of the name.
 fn fitted_name(function: &Function, columns: u16) -> String {
-    let Function { label, module, .. } = function;
-    let stem = module.trim_end_matches(".dll");
-    let is_in_label = stem.is_empty() || label.starts_with('[') || label.starts_with(&format!("{stem}!"));
-    let whole =
-        if is_in_label { label.clone() } else { format!("{label} ({})", module.trim_matches(['[', ']'])) };
-    if whole.width() <= columns.into() { whole } else { fitting(label, columns.into()) }
+    fitting_function(&function.label, &function.module, columns.into())
 }
 
 /// A share in percent.

@@ -1,7 +1,7 @@
 //! Draws the status, the details of the selected function, and the bottom line with prompt, message or keys.
 
 use profiler_profile::{ThreadState, sum};
-use profiler_profile_formats::printable;
+use profiler_profile_formats::{printable, truncated};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -15,7 +15,6 @@ use crate::live::{
     history::Span,
     palette::Palette,
     prompt::{Prompt, Purpose},
-    short_name::truncate,
     state::{LiveState, Pane},
     tree::{Count, ROOT},
 };
@@ -51,7 +50,7 @@ fn marks(state: &LiveState) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(search) = &state.search {
         let share = percent(search.samples, state.tree.samples());
-        marks.push(format!("/{} {share:.1} %", truncate(&printable(&search.text), SEARCH_COLUMNS)));
+        marks.push(format!("/{} {share:.1} %", truncated(&printable(&search.text), SEARCH_COLUMNS)));
     }
     if state.is_paused {
         marks.push("paused".to_owned());
