@@ -12,7 +12,9 @@ mod event_sets;
 mod event_summary;
 mod exit;
 mod file_series;
+mod findings_summary;
 mod held_log;
+mod hints;
 mod incident_summary;
 mod interpreter_summary;
 mod list;
@@ -33,6 +35,7 @@ mod signals;
 mod standard_streams;
 mod sudo;
 mod summary;
+mod summary_details;
 mod write_profile;
 mod wrong_arguments;
 

@@ -133,6 +133,14 @@ impl Outputs {
         })
     }
 
+    /// Whether the table is written to a terminal.
+    pub(super) fn has_table_on_terminal(&self) -> bool {
+        let is_table = |output: &Output| {
+            output.format == Format::Top && matches!(output.to, Destination::StandardOutput)
+        };
+        io::stdout().is_terminal() && self.outputs.iter().any(is_table)
+    }
+
     /// Whether an output is a picture, a page or a table.
     pub(super) fn has_views(&self) -> bool {
         self.formats().any(Format::is_view)

@@ -25,7 +25,7 @@ pub(super) fn report(
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    write_profile::write(&profile, &arguments.shape, outputs, common.quiet)
+    write_profile::write(&profile, &arguments.shape, outputs, common)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.

@@ -12,7 +12,7 @@ use super::{
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
-    list, live,
+    hints, list, live,
     nettrace_file::NettraceFile,
     outputs::Outputs,
     print_error, progress, record, report, saved_profile,
@@ -65,10 +65,14 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let outputs = Outputs::for_session(&arguments.output)?;
     let mut session = profiler.start()?;
     signals::listen(signals::OF_SESSION, session.stopper(), session.command_pid())?;
-    progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
+    let limit = arguments.sampling.duration;
+    let ended = progress::wait(&mut session, limit, arguments.common.quiet);
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
-    let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, arguments.common.quiet);
+    let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, &arguments.common);
+    if let Some(hint) = hints::of_early_end(ended, limit, &profile).filter(|_| !arguments.common.quiet) {
+        print_message(&hint);
+    }
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit::code_of_command(command.wait()?) {
@@ -86,14 +90,14 @@ fn write_session(
     shape: &ShapeArguments,
     outputs: Outputs,
     nettrace: Option<NettraceFile>,
-    quiet: bool,
+    common: &CommonArguments,
 ) -> u8 {
     let rights = sandbox::restore_file_rights().map_err(anyhow::Error::from).err();
     let (event, unknown_event) = match shape.event(profile) {
         Ok(event) => (event, None),
         Err(error) => (profile.default_event(), Some(error)),
     };
-    let written = write_event(profile, shape, event, outputs, quiet);
+    let written = write_event(profile, shape, event, outputs, common);
     let (is_lost, failure) = (written.has_none(), written.into_result().err());
     let stream = nettrace.and_then(|file| file.write().err());
     let failures: Vec<_> = [rights, unknown_event, failure, stream].into_iter().flatten().collect();
@@ -119,5 +123,5 @@ fn replay(
     let mut session = profiler.start()?;
     session.wait(None);
     let profile = view.shape.apply(progress::stop(session, common.quiet)?);
-    write(&profile, &view.shape, outputs, common.quiet)
+    write(&profile, &view.shape, outputs, common)
 }

@@ -1,65 +1,43 @@
-//! Formats the summary of a profile for standard error: samples, losses, stacks, frames and the profiler's own cost.
+//! Formats the summary of a profile for standard error: findings, samples, losses and hints.
 
 use std::fmt::Write;
 
 use profiler_profile::{
-    Event, EventId, EventLedger, EventSessionCause, FoundBy, Ledger, MissedTick, Profile, Remedy, Sample,
-    Sampling, StackEnd, sum,
+    Event, EventId, EventLedger, Ledger, MissedTick, Profile, Remedy, Sample, Sampling, StackEnd, sum,
 };
 use profiler_profile_formats::printable;
 
-use super::{event_summary, incident_summary, interpreter_summary};
+use super::{
+    event_summary, findings_summary, hints, incident_summary, interpreter_summary, summary_details,
+    summary_details::percent,
+};
 
-/// The summary of a profile: a few lines that begin with `profiler: `. `view` is what pictures, pages and tables show of
-/// it.
-pub(super) fn text(profile: &Profile, view: &Profile) -> String {
-    let (header, ledger) = (profile.header(), profile.ledger());
+/// The most lines of a summary that is not verbose, so that a person reads all of them.
+const MAX_LINES: usize = 8;
+
+/// What a summary contains beside samples and losses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contents {
+    /// Whether all lines are printed.
+    pub(super) is_verbose: bool,
+    /// Whether the findings are printed. A table on the terminal has them already.
+    pub(super) has_findings: bool,
+}
+
+/// The summary of a profile: a few lines that begin with `profiler: `, its findings first. `view` is what pictures, pages and tables
+/// show of it.
+pub(super) fn text(profile: &Profile, view: &Profile, contents: Contents) -> String {
     let mut lines = Vec::new();
-    for (id, of_event) in profile.event_ids().zip(&ledger.events) {
-        lines.extend(event_lines(profile, id, of_event));
+    if contents.has_findings || profile.findings().is_empty() {
+        lines.extend(findings_summary::lines(profile, contents.is_verbose));
     }
-    if !header.edits.is_empty() {
-        let shown = value_text(profile.first_event(), profile.total_value());
-        lines.push(format!("shown: {shown}: {}", header.edits.join(", ")));
+    lines.extend(lines_of_events(profile, contents.is_verbose));
+    lines.extend(lines_of_session(profile, view));
+    if contents.is_verbose {
+        lines.extend(summary_details::of_session(profile));
+    } else {
+        shorten(&mut lines);
     }
-    lines.extend(incident_summary::lines(profile));
-    lines.extend(event_summary::line(profile));
-    lines.extend(missed_ticks(ledger));
-    if ledger.lost_process_events > 0 {
-        lines.push(format!(
-            "{} sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
-            ledger.lost_process_events
-        ));
-    }
-    if ledger.late_process_events > 0 {
-        lines.push(format!(
-            "{} sideband events were applied too late: frames of short-lived processes can have wrong names",
-            ledger.late_process_events
-        ));
-    }
-    if ledger.lost_children > 0 {
-        lines.push(format!(
-            "{} child processes were not sampled: too many target processes",
-            ledger.lost_children
-        ));
-    }
-    if ledger.malformed_jit_entries > 0 {
-        lines.push(format!(
-            "{} malformed perf map lines, jitdump records and EventPipe events were skipped",
-            ledger.malformed_jit_entries
-        ));
-    }
-    if ledger.dropped_runtime_events > 0 {
-        lines.push(format!(
-            "{} EventPipe events were dropped: JIT frames can be unsymbolized, and runtime events are missing",
-            ledger.dropped_runtime_events
-        ));
-    }
-    lines.extend(event_sessions(ledger));
-    lines.extend(interpreter_summary::line(profile));
-    lines.push(cost(&profile.events().collect::<Vec<_>>(), ledger));
-    lines.extend(hidden_idle(profile, view));
-    lines.extend(profile.findings().iter().map(ToString::to_string));
     lines.iter().fold(String::new(), |mut text, line| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "profiler: {}", printable(line));
@@ -67,36 +45,89 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
     })
 }
 
-/// Why .NET runtimes were asked for the events of their methods.
-fn event_sessions(ledger: &Ledger) -> Option<String> {
-    let of_cause = |(cause, processes): (&EventSessionCause, &u64)| match processes {
-        1 => cause.to_string(),
-        _ => format!("{processes} processes: {cause}"),
-    };
-    let causes = ledger.event_sessions.iter().map(of_cause).collect::<Vec<_>>().join(", ");
-    (!causes.is_empty())
-        .then(|| format!("names of .NET methods are from the events of their runtime: {causes}"))
+/// Keeps the first lines, those that matter most.
+fn shorten(lines: &mut Vec<String>) {
+    let others = lines.len().saturating_sub(MAX_LINES);
+    if others > 0 {
+        lines.truncate(MAX_LINES - 1);
+        lines.push(format!("{} more lines with -v", others + 1));
+    }
 }
 
-/// The lines of an event: samples and losses, ends of stacks, sources of symbols.
-fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger) -> Vec<String> {
+/// The samples and losses of all events, and then what else is to say about each of them.
+fn lines_of_events(profile: &Profile, is_verbose: bool) -> Vec<String> {
+    let events = || profile.event_ids().zip(&profile.ledger().events);
+    let samples = events().map(|(id, ledger)| samples(profile, id, ledger));
+    let others = events().flat_map(|(id, ledger)| event_lines(profile, id, ledger, is_verbose));
+    samples.chain(others).collect()
+}
+
+/// What is to say about the whole measurement, and how the view differs from it.
+fn lines_of_session(profile: &Profile, view: &Profile) -> Vec<String> {
+    let (header, ledger) = (profile.header(), profile.ledger());
+    let mut lines = Vec::new();
+    if !header.edits.is_empty() {
+        let shown = value_text(profile.first_event(), profile.total_value());
+        lines.push(format!("shown: {shown}: {}", header.edits.join(", ")));
+    }
+    lines.extend(incident_summary::lines(profile));
+    lines.extend(hints::of_waiting_target(profile));
+    lines.extend(event_summary::line(profile));
+    lines.extend(interpreter_summary::line(profile));
+    lines.extend(hidden_idle(profile, view));
+    lines.extend(missed_ticks(ledger));
+    lines.extend(losses_beside_samples(ledger));
+    lines
+}
+
+/// The losses of sideband events, processes and names.
+fn losses_beside_samples(ledger: &Ledger) -> impl Iterator<Item = String> {
+    let causes = [
+        (
+            ledger.lost_process_events,
+            "sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
+        ),
+        (
+            ledger.late_process_events,
+            "sideband events were applied too late: frames of short-lived processes can have wrong names",
+        ),
+        (ledger.lost_children, "child processes were not sampled: too many target processes"),
+        (
+            ledger.malformed_jit_entries,
+            "malformed perf map lines, jitdump records and EventPipe events were skipped",
+        ),
+        (
+            ledger.dropped_runtime_events,
+            "EventPipe events were dropped: JIT frames can be unsymbolized, and runtime events are missing",
+        ),
+    ];
+    causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, effect)| format!("{count} {effect}"))
+}
+
+/// The samples and losses of an event.
+fn samples(profile: &Profile, id: EventId, ledger: &EventLedger) -> String {
     let (header, event) = (profile.header(), profile.event(id));
     let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
     let unit = if let Sampling::Times { .. } = event.sampling { "" } else { " samples" };
-    let mut lines = vec![format!(
+    format!(
         "{name}{}{unit} in {} of {}, {}",
         amount(event, ledger.reported),
         seconds(header.duration_ns),
         header.target,
         losses(event, ledger)
-    )];
+    )
+}
+
+/// What is to say about the samples of an event.
+fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger, is_verbose: bool) -> Vec<String> {
+    let event = profile.event(id);
+    let mut lines = Vec::new();
     if let Some(cause) = ledger.why_empty(event) {
         lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
-    } else {
-        lines.push(stacks(ledger));
-        lines.extend(frames(ledger));
-        lines.extend(most_unsymbolized(event, ledger));
+    } else if is_verbose {
+        lines.extend(summary_details::of_event(ledger));
     }
+    lines.extend(most_unsymbolized(event, ledger));
     lines.extend(overhead_limit(ledger));
     lines.extend(waits_without_stack(profile, id));
     lines.extend(short_waits(event, ledger));
@@ -202,46 +233,6 @@ fn overhead_limit(ledger: &EventLedger) -> Option<String> {
     Some(format!("{effects}: the BPF programs reached --max-overhead (lower -F, or raise it)"))
 }
 
-fn stacks(ledger: &EventLedger) -> String {
-    let parts =
-        ledger.stacks.iter().map(|(end, count)| format!("{} {end}", percent(*count, ledger.reported)));
-    format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), unwind_methods(ledger))
-}
-
-/// The shares of the methods by which user frames were unwound; empty if no frame was.
-fn unwind_methods(ledger: &EventLedger) -> String {
-    let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
-    let total = sum::of(UNWIND_METHODS.iter().map(|(found_by, _)| count(*found_by)));
-    let always = [FoundBy::Cfi, FoundBy::FramePointer];
-    let used =
-        UNWIND_METHODS.iter().filter(|(found_by, _)| always.contains(found_by) || count(*found_by) > 0);
-    let shares = used.map(|(found_by, method)| format!("{} {method}", percent(count(*found_by), total)));
-    if total == 0 {
-        return String::new();
-    }
-    format!("; frames unwound: {}", shares.collect::<Vec<_>>().join(", "))
-}
-
-/// How user frames are unwound, in the order of the summary.
-const UNWIND_METHODS: [(FoundBy, &str); 4] = [
-    (FoundBy::Cfi, "by CFI"),
-    (FoundBy::FramePointer, "by frame pointer"),
-    (FoundBy::Instructions, "by instructions"),
-    (FoundBy::EpilogueScan, "by epilogue scan"),
-];
-
-/// The share of symbolized frames by source; `None` without frames.
-fn frames(ledger: &EventLedger) -> Option<String> {
-    let total = ledger.symbolized_total().saturating_add(ledger.unsymbolized_total());
-    let sources: Vec<_> = ledger
-        .symbolized
-        .iter()
-        .map(|(source, count)| format!("{} {source}", percent(*count, total)))
-        .collect();
-    let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
-    (total > 0).then(|| format!("frames: {} symbolized{sources}", percent(ledger.symbolized_total(), total)))
-}
-
 /// The module and reason with the most unsymbolized frames, and the remedy.
 fn most_unsymbolized(event: &Event, ledger: &EventLedger) -> Option<String> {
     let (worst, count) = ledger.worst_unnamed()?;
@@ -264,40 +255,10 @@ fn instruction(remedy: &Remedy) -> String {
     }
 }
 
-fn cost(events: &[&Event], ledger: &Ledger) -> String {
-    const NS_PER_S: f64 = 1e9;
-    const NS_PER_US: f64 = 1e3;
-    const BYTES_PER_MB: f64 = 1e6;
-    let cost = &ledger.cost;
-    let mut text = format!(
-        "cost: {:.2} s CPU (user {:.2}, system {:.2}), {:.1} MB peak memory",
-        cost.user_cpu_ns.saturating_add(cost.system_cpu_ns) as f64 / NS_PER_S,
-        cost.user_cpu_ns as f64 / NS_PER_S,
-        cost.system_cpu_ns as f64 / NS_PER_S,
-        cost.peak_memory_bytes as f64 / BYTES_PER_MB
-    );
-    let reported = sum::of(ledger.events.iter().map(|event| event.reported));
-    let has_samples =
-        |event: &&Event| !event.sampling.has_sums() && !matches!(event.sampling, Sampling::Durations { .. });
-    if !events.iter().all(has_samples) {
-        // The programs run at each switch, whether it begins or ends a sample or none; sums are no number of samples.
-        let _ = write!(text, ", {:.2} s in the kernel", cost.bpf_run_time_ns as f64 / NS_PER_S);
-    } else if reported > 0 {
-        let per_sample = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
-        // Writing to a String cannot fail.
-        let _ = write!(text, ", {per_sample:.1} us in the kernel for each sample");
-    }
-    text
-}
-
-fn percent(count: u64, of: u64) -> String {
-    format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use profiler_profile::{
-        Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames, test_profile,
+        FoundBy, Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames, test_profile,
     };
 
     use super::*;
@@ -319,8 +280,11 @@ mod tests {
         text_of(&builder.finish(header))
     }
 
+    const VERBOSE: Contents = Contents { is_verbose: true, has_findings: true };
+    const BRIEF: Contents = Contents { is_verbose: false, has_findings: true };
+
     fn text_of(profile: &Profile) -> String {
-        text(profile, profile)
+        text(profile, profile, VERBOSE)
     }
 
     #[test]
@@ -341,15 +305,45 @@ mod tests {
     }
 
     #[test]
-    fn hidden_idle_samples_are_counted_and_findings_are_the_last_lines() {
+    fn findings_are_the_first_lines_and_hidden_idle_samples_are_counted() {
         let mut profile = test_profile::with_finding();
         let view = ProfileBuilder::default().finish(Header::default());
+        let findings = format!("profiler: findings:\nprofiler:   {}\n", test_profile::FINDING);
         let hidden = "profiler: 1 samples of idle threads are hidden (--show-idle)\n";
-        let finding = format!("profiler: {}\n", test_profile::FINDING);
-        let text = text(&profile, &view);
-        assert!(text.ends_with(&format!("{hidden}{finding}")), "{text}");
+        for contents in [VERBOSE, BRIEF] {
+            let text = text(&profile, &view, contents);
+            assert!(text.starts_with(&findings) && text.contains(hidden), "{text}");
+        }
+        let without = text(&profile, &view, Contents { has_findings: false, ..BRIEF });
+        assert!(!without.contains("findings") && !without.contains(test_profile::FINDING), "{without}");
         profile.set_findings(Vec::new());
         assert!(!text_of(&profile).contains("idle"));
+    }
+
+    #[test]
+    fn stacks_frames_and_cost_are_in_verbose_summaries_alone() {
+        let profile = test_profile::with_finding();
+        let (verbose, brief) = (text(&profile, &profile, VERBOSE), text(&profile, &profile, BRIEF));
+        for detail in ["profiler: stacks: ", "profiler: cost: "] {
+            assert!(verbose.contains(detail) && !brief.contains(detail), "{verbose}{brief}");
+        }
+    }
+
+    #[test]
+    fn a_brief_summary_has_eight_lines_at_most() {
+        let mut builder = ProfileBuilder::default();
+        let ledger = builder.ledger_mut();
+        ledger.lost_process_events = 1;
+        ledger.late_process_events = 1;
+        ledger.lost_children = 1;
+        ledger.malformed_jit_entries = 1;
+        ledger.dropped_runtime_events = 1;
+        let mut profile = builder.finish(Header { edits: vec!["--focus a".to_owned()], ..Header::default() });
+        profile.set_findings(vec![test_profile::with_finding().findings()[0].clone(); 2]);
+        let text = text(&profile, &profile, BRIEF);
+        assert_eq!(text.lines().count(), MAX_LINES, "{text}");
+        assert!(text.ends_with("profiler: 4 more lines with -v\n"), "{text}");
+        assert_eq!(text_of(&profile).lines().count(), MAX_LINES + 3 + 1, "the cost, too");
     }
 
     #[test]
@@ -380,16 +374,6 @@ mod tests {
             (ledger.cost.user_cpu_ns, ledger.cost.system_cpu_ns) = (u64::MAX, 1);
         });
         assert!(text.contains("cost: 18446744073.71 s CPU"), "{text}");
-    }
-
-    #[test]
-    fn unwind_methods_have_their_shares() {
-        let mut ledger = EventLedger::default();
-        assert_eq!(unwind_methods(&ledger), "");
-        ledger.found_by.extend([(FoundBy::Cfi, 3), (FoundBy::FramePointer, 1)]);
-        assert_eq!(unwind_methods(&ledger), "; frames unwound: 75.0 % by CFI, 25.0 % by frame pointer");
-        ledger.found_by.insert(FoundBy::EpilogueScan, 4);
-        assert!(unwind_methods(&ledger).ends_with(", 50.0 % by epilogue scan"));
     }
 
     #[test]
@@ -460,15 +444,6 @@ mod tests {
     #[test]
     fn a_ledger_that_does_not_add_up_is_reported() {
         assert!(summary(|ledger| ledger.due = 5).contains("5 of 5 ticks are not accounted for"));
-    }
-
-    #[test]
-    fn frames_without_a_source_have_no_empty_parentheses() {
-        let mut ledger = EventLedger::default();
-        assert_eq!(frames(&ledger), None);
-        let unsymbolized = UnsymbolizedFrames { module: "a".to_owned(), reason: Reason::NoSymbols };
-        ledger.unsymbolized.insert(unsymbolized, 3);
-        assert_eq!(frames(&ledger).unwrap(), "frames: 0.0 % symbolized");
     }
 
     #[test]

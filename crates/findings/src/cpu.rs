@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
-const MIN_SAMPLES: u64 = 100;
+pub(crate) const MIN_SAMPLES: u64 = 100;
 
 /// The least number of CPUs that an activity takes, or could take if they were free, on average. Without it, a program that does little
 /// gains nothing.

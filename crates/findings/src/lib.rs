@@ -28,6 +28,7 @@
 mod barrier;
 mod busy;
 mod cause;
+mod checked;
 mod child_processes;
 mod code_rules;
 mod connection_waits;
@@ -69,6 +70,7 @@ mod weights;
 
 pub use self::{
     cause::WaitCause,
+    checked::checked_kinds,
     idle::without_idle_threads,
     partners::{Partners, threads_with_unknown_partners},
     program_place::ProgramPlace,

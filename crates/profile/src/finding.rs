@@ -139,6 +139,36 @@ impl FindingKind {
             Self::BarrierSkew => "barrier-skew",
         }
     }
+
+    /// What is examined for a finding of this kind: `locks`, `thread pool`.
+    #[must_use]
+    pub fn subject(self) -> &'static str {
+        match self {
+            Self::PoolStarvation => "thread pool",
+            Self::LockConvoy | Self::Deadlock | Self::HeldLock => "locks",
+            Self::FullQueue => "queues",
+            Self::ConnectionLimit => "connections",
+            Self::BlockedFinalizer => "finalizers",
+            Self::GcSuspension => "GC suspensions",
+            Self::SlowDownstream => "services",
+            Self::RunQueue => "run queue",
+            Self::CpuQuota => "CPU quota",
+            Self::Disk => "disks",
+            Self::BusyThread => "event loops",
+            Self::Compilation => "compilation",
+            Self::GarbageCollection => "garbage collection",
+            Self::Spinning => "spinning",
+            Self::PageFaults => "page faults",
+            Self::Interrupts => "interrupts",
+            Self::GcPauses => "GC pauses",
+            Self::Exceptions => "exceptions",
+            Self::LockContention => "lock contention",
+            Self::PoolGrowth => "pool growth",
+            Self::FullCollections => "full collections",
+            Self::ChildProcess => "child processes",
+            Self::BarrierSkew => "barriers",
+        }
+    }
 }
 
 impl fmt::Display for Finding {

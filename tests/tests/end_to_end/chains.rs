@@ -131,7 +131,7 @@ fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
         assert!(dives > KERNEL_LIMIT - 8 || stack.has("main"), "{stack:?}");
     }
     let pid = workload.pid().to_string();
-    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1", "--unwind", "fp"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1", "--unwind", "fp", "-v"]));
     assert!(run.stderr.contains("depth limit"), "{}", run.stderr);
 }
 

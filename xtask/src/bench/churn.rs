@@ -102,7 +102,8 @@ fn profile(setting: &Setting, tool: ToolName, options: &str, seconds: u64) -> Re
     if tool == ToolName::Perf {
         command.arg("-o").arg(setting.folder.join("churn.data")).args(["--", "sleep", &seconds_text]);
     } else {
-        command.args(["-d", &seconds_text]);
+        // Only a verbose summary has the share of whole stacks.
+        command.args(["-v", "-d", &seconds_text]);
     }
     setting.measure(&mut command, seconds, "churn")
 }

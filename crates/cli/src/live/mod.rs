@@ -39,7 +39,7 @@ use super::{
     held_log::HeldLog,
     signals,
     standard_streams::print_messages,
-    summary,
+    summary::{self, Contents},
     wrong_arguments::{self, WrongArguments},
 };
 
@@ -76,7 +76,8 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
     log.release();
     if !common.quiet {
         let profile = state.history.profile(Span::All);
-        print_messages(&summary::text(&profile, &profile));
+        let contents = Contents { is_verbose: common.verbose > 0, has_findings: true };
+        print_messages(&summary::text(&profile, &profile, contents));
     }
     result.map(|()| 0)
 }

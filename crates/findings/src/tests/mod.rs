@@ -31,7 +31,7 @@ use profiler_profile::{
     ProfileBuilder, Reason, Sample, StackEnd, StackId, SymbolSource, Symbolization, ThreadState,
 };
 
-use crate::analyze;
+use crate::{analyze, checked_kinds};
 
 const HZ: u64 = 10;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -106,6 +106,9 @@ impl Threads {
         let header = Header { duration_ns: self.seconds * NS_PER_S, ..Header::default() };
         let mut profile = std::mem::take(&mut self.builder).finish(header);
         analyze(&mut profile);
+        let checked = checked_kinds(&profile);
+        let is_checked = |finding: &Finding| checked.contains(&finding.kind);
+        assert!(profile.findings().iter().all(is_checked), "{checked:?}");
         profile
     }
 
