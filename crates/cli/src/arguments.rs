@@ -1,6 +1,8 @@
 //! Definition of the command line (clap) and its translation into the settings of the library.
 
 mod agent;
+mod groups;
+mod output;
 mod record;
 mod symbols;
 mod target;
@@ -10,17 +12,21 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, sync::LazyLock, time::D
 
 use anyhow::{Result, bail};
 use clap::{
-    Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
-    parser::ValueSource,
+    Arg, ArgAction, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    error::ErrorKind, parser::ValueSource,
 };
 use profiler::{
     Builder, CountedEvent, CpuSet, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, DotnetNames,
     EventCondition, EventProvider, Profiler, Unwind,
 };
-use profiler_profile_formats::{Format, OutputOptions};
 
 use self::target::{TargetArguments, parse_id};
-pub(super) use self::{agent::AgentArguments, record::RecordArguments, symbols::SymbolArguments};
+pub(super) use self::{
+    agent::AgentArguments,
+    output::{OutputArguments, StackArguments},
+    record::RecordArguments,
+    symbols::SymbolArguments,
+};
 use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
@@ -75,7 +81,7 @@ static VERSION: LazyLock<String> =
     version = VERSION.as_str(),
     after_long_help = EXAMPLES,
     override_usage = USAGE,
-    after_help = "See --help for examples.",
+    after_help = "See --help for examples and for all options: waits, events, names, filters, limits.",
     max_term_width = 100
 )]
 pub(super) struct Arguments {
@@ -97,7 +103,9 @@ pub(super) struct Arguments {
 /// The commands other than sampling.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Check which abilities and privileges for profiling this machine has, and how to get the missing ones
+    /// Check which abilities and privileges for profiling this machine has
+    ///
+    /// It says how to get the missing ones.
     Doctor {
         /// Also report the runtime of this process and the symbol source of each kind of its frames
         #[arg(short, long, value_parser = parse_id)]
@@ -121,11 +129,11 @@ pub(super) enum Action {
     /// Show a flame graph and the hot functions in the terminal, updated every second
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     Live(Box<LiveArguments>),
-    /// Sample all the time, keep the last minute, and write it to a file when a condition becomes true
+    /// Keep the last minute, and write it to a file when a condition becomes true
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     #[command(mut_arg("capture", |capture| capture.hide(true)), after_long_help = record::conditions_help())]
     Record(Box<RecordArguments>),
-    /// Sample all processes of this node all the time, and send what each window has to a backend
+    /// Sample all processes of this node all the time, and send each window to a backend
     Agent(Box<AgentArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
     #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
@@ -145,8 +153,9 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
-    /// Compare two recorded profiles: as a table, or with -o as folded stacks with both counts (.folded), as a
-    /// differential flame graph (.svg) or as a page (.html)
+    /// Compare two recorded profiles
+    ///
+    /// As a table, or with -o as folded stacks with both counts (.folded), as a differential flame graph (.svg) or as a page (.html)
     #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Diff {
         /// The recorded profile from before
@@ -157,6 +166,18 @@ pub(super) enum Action {
         output: OutputArguments,
         #[command(flatten)]
         view: ViewArguments,
+    },
+    /// Print the completions of a shell
+    ///
+    /// `profiler completions bash > /etc/bash_completion.d/profiler`
+    Completions {
+        /// The shell
+        shell: CompletedShell,
+    },
+    /// Print a man page: `profiler man | man -l -`
+    Man {
+        /// The command that it describes [default: sampling]
+        command: Option<String>,
     },
 }
 
@@ -182,8 +203,9 @@ pub(super) struct SamplingArguments {
     /// Samples per second on each CPU [default: 99]
     #[arg(short = 'F', long, value_name = "HZ")]
     frequency: Option<u64>,
-    /// Sample every thread of the target at this frequency, whether it runs or waits [default: 49]; with -F, CPU samples are
-    /// taken as well. Needs a kernel with BTF
+    /// Sample every thread of the target at this frequency, whether it runs or waits [default: 49]
+    ///
+    /// With -F, CPU samples are taken as well. Needs a kernel with BTF
     #[arg(
         long,
         value_name = "HZ",
@@ -206,7 +228,9 @@ pub(super) struct SamplingArguments {
     /// taken as well. Needs a kernel with BTF
     #[arg(long, conflicts_with = "off_cpu")]
     io: bool,
-    /// Record what .NET runtimes report, beside the samples: default (gc, threadpool, exceptions, contention), alloc, jit,
+    /// Record what .NET runtimes report, beside the samples: default, or a list of sets
+    ///
+    /// The sets are default (gc, threadpool, exceptions, contention), alloc, jit,
     /// loader, counters, http (http-server, http-client); separated by commas
     #[arg(long, value_name = "LIST", conflicts_with_all = ["no_dotnet_events", "capture"])]
     events: Vec<EventSets>,
@@ -288,6 +312,14 @@ pub(super) struct SamplingArguments {
     capture: Option<PathBuf>,
 }
 
+/// The shells that have completions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum CompletedShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
 /// The values of `--unwind`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum UnwindMethod {
@@ -330,48 +362,6 @@ impl From<DotnetNamesSource> for DotnetNames {
     }
 }
 
-/// Arguments that select outputs and formats.
-#[derive(Args, Debug)]
-pub(super) struct OutputArguments {
-    /// Write to this file, in the format of its extension: .folded, .txt, .svg, .html, .top; .profile for later use;
-    /// .pb.gz, .speedscope.json, .json (Firefox Profiler), .perf.txt, .trace.zip (PerfView) for other tools; .jsonl for
-    /// runtime events, .nettrace for them as the runtime of one process sends them, .findings.json for the findings. - is
-    /// standard output, -.svg in that format. Can be repeated [default: standard output, as the table on a terminal, else
-    /// as folded stacks]
-    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
-    pub(super) output: Vec<PathBuf>,
-    /// The format of all outputs, whatever their extensions are: folded, svg, html, top, pprof, speedscope, firefox,
-    /// perf-script, trace-zip, events-jsonl, findings-json, profile
-    #[arg(long, value_name = "NAME")]
-    pub(super) format: Option<Format>,
-    #[command(flatten)]
-    stacks: StackArguments,
-}
-
-/// Arguments that control how stacks are written.
-#[derive(Args, Debug)]
-pub(super) struct StackArguments {
-    /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined
-    #[arg(long)]
-    annotate: bool,
-    /// Show threads as frames, with name and id
-    #[arg(long)]
-    per_thread: bool,
-    /// Show processes as frames, with name and id
-    #[arg(long)]
-    per_process: bool,
-    /// Show containers as frames, with a prefix of their ids
-    #[arg(long)]
-    per_container: bool,
-    /// Show the state of the thread as a frame in folded stacks and flame graphs: [on CPU], [runnable], [throttled],
-    /// [blocked], [disk], [stopped]
-    #[arg(long)]
-    per_state: bool,
-    /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones
-    #[arg(long)]
-    addresses: bool,
-}
-
 /// Arguments that control which part of a profile is shown, and with which symbols.
 #[derive(Args, Debug)]
 pub(super) struct ViewArguments {
@@ -387,7 +377,7 @@ pub(super) struct CommonArguments {
     /// Print only errors
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
-    /// Print log messages; -vv prints debug messages
+    /// Print all lines of the summary, and log messages; -vv prints debug messages
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
     /// Keep all rights of the caller, where a restriction of this machine conflicts with the sandbox
@@ -401,7 +391,7 @@ impl Arguments {
     /// # Errors
     /// Unknown or contradicting arguments, and requests for help or the version.
     pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let mut command = Self::definition();
         let matches = command
             .try_get_matches_from_mut(words)
             .map_err(|error| unknown_word::with_hint(error, &mut command))?;
@@ -416,6 +406,16 @@ impl Arguments {
         let checked = arguments.shape().map_or(Ok(()), ShapeArguments::check);
         checked.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
         Ok(arguments)
+    }
+
+    /// The definition of the command line, with its options in groups.
+    pub(super) fn definition() -> Command {
+        groups::grouped(Self::command())
+    }
+
+    /// The providers of `--event-provider`.
+    pub(super) fn event_providers(&self) -> &[EventProvider] {
+        &self.sampling.event_provider
     }
 
     /// The filters of what is written; `None` for commands that write no profile.
@@ -535,28 +535,6 @@ impl SamplingArguments {
             Some(_) if !target.is_command() => bail!(WrongArguments::new("--user is for -- COMMAND")),
             _ if !target.is_command() => Ok(builder),
             user => command_user::apply(builder, user.as_deref(), quiet),
-        }
-    }
-}
-
-impl OutputArguments {
-    /// The options of all outputs.
-    pub(super) fn options(&self) -> OutputOptions {
-        self.stacks.options()
-    }
-}
-
-impl StackArguments {
-    /// The options of all outputs.
-    pub(super) fn options(&self) -> OutputOptions {
-        OutputOptions {
-            annotate: self.annotate,
-            per_thread: self.per_thread,
-            per_process: self.per_process,
-            per_container: self.per_container,
-            per_state: self.per_state,
-            addresses: self.addresses,
-            ..OutputOptions::default()
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Hints of the summary: an option that shows more, and a target that ended early.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use profiler::Ended;
+use profiler::{Ended, EventProvider};
 use profiler_profile::{Event, Profile, Sampling, sum};
 
 /// The least share of a CPU, percent, with which CPU samples describe what a target does. Below it, it waits most of the time.
@@ -27,6 +27,21 @@ pub(super) fn of_early_end(ended: Ended, limit: Option<Duration>, profile: &Prof
     is_early.then(|| format!("the target ended after {seconds:.1} s, before the end of -d"))
 }
 
+/// The message on the requested providers from which no event came: a runtime does not say that it has no such provider.
+pub(super) fn of_silent_providers(providers: &[EventProvider], profile: &Profile) -> Option<String> {
+    // The first events of each name are kept.
+    let names = profile.runtime_events().iter().map(|event| profile.string(event.name));
+    let known: BTreeSet<_> =
+        names.filter_map(|name| name.split_once('/')).map(|(provider, _)| provider).collect();
+    let silent = providers.iter().filter(|provider| !known.contains(&*provider.name));
+    let silent: Vec<_> = silent.map(|provider| format!("`{}`", provider.name)).collect();
+    let is_whole = profile.header().edits.is_empty();
+    (is_whole && !silent.is_empty()).then(|| {
+        let names = silent.join(", ");
+        format!("no event of the provider {names} was recorded: check its name, keywords and level (--event-provider)")
+    })
+}
+
 fn is_of_cpu_samples(event: &Event) -> bool {
     matches!(event.sampling, Sampling::Frequency(_)) && event.name != Event::WALL
 }
@@ -41,7 +56,7 @@ fn cpu_percent(profile: &Profile) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{Header, ProfileBuilder, StackEnd};
+    use profiler_profile::{Header, ProfileBuilder, RuntimeEvent, RuntimeEventKind, StackEnd};
 
     use super::*;
 
@@ -75,6 +90,30 @@ mod tests {
         assert_eq!(of_waiting_target(&profile(waits, 0)), None);
         assert_eq!(of_waiting_target(&profile(Event::at_frequency(Event::WALL, 49), 0)), None);
         assert_eq!(of_waiting_target(&ProfileBuilder::default().finish(Header::default())), None);
+    }
+
+    #[test]
+    fn a_provider_without_an_event_is_said() {
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(1, "p");
+        let name = builder.string("Shop-Orders/Placed");
+        builder.add_runtime_event(RuntimeEvent {
+            time_ns: 0,
+            duration_ns: 0,
+            process,
+            thread: None,
+            kind: RuntimeEventKind::Other,
+            name,
+            stack: None,
+            fields: Box::default(),
+        });
+        let profile = builder.finish(Header::default());
+        let hint = |name: &str| of_silent_providers(&[name.parse().unwrap()], &profile);
+        assert_eq!(hint("Shop-Orders"), None);
+        assert!(
+            hint("Shop-Order").unwrap().starts_with("no event of the provider `Shop-Order` was recorded")
+        );
+        assert_eq!(of_silent_providers(&[], &profile), None);
     }
 
     #[test]

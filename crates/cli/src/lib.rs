@@ -19,7 +19,6 @@ mod incident_summary;
 mod interpreter_summary;
 mod list;
 mod live;
-#[cfg(feature = "manual")]
 mod manual;
 mod nettrace_file;
 mod output_file;
@@ -43,7 +42,6 @@ use std::{io::Write as _, process::ExitCode};
 
 use profiler::{Error, doctor::Situation, return_freed_memory};
 
-#[cfg(feature = "manual")]
 pub use self::manual::write_manual;
 use self::{
     arguments::Arguments,

@@ -12,7 +12,7 @@ use super::{
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
-    hints, list, live,
+    hints, list, live, manual,
     nettrace_file::NettraceFile,
     outputs::Outputs,
     print_error, progress, record, report, saved_profile,
@@ -37,6 +37,8 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
             list::run(pattern.as_deref())?;
             Ok(0)
         }
+        Some(Action::Completions { shell }) => manual::print_completions(*shell).map(|()| 0),
+        Some(Action::Man { command }) => manual::print_man_page(command.as_deref()).map(|()| 0),
         Some(Action::Replay { directory, output, view }) => {
             replay(directory, output, view, &arguments.common)
         }
@@ -70,8 +72,10 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
     let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, &arguments.common);
-    if let Some(hint) = hints::of_early_end(ended, limit, &profile).filter(|_| !arguments.common.quiet) {
-        print_message(&hint);
+    if !arguments.common.quiet {
+        let early_end = hints::of_early_end(ended, limit, &profile);
+        let silent_providers = hints::of_silent_providers(arguments.event_providers(), &profile);
+        early_end.iter().chain(&silent_providers).for_each(|hint| print_message(hint));
     }
     match command {
         // The command is not ended with the session: `-d` limits sampling only.

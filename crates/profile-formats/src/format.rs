@@ -109,12 +109,30 @@ impl Format {
                 .map(|extension| format!(".{extension}"))
                 .collect();
             let message = format!(
-                "`{}` has no extension of a known format (known: {})",
+                "`{}` has no extension of a known format{} (known: {})",
                 path.display(),
+                advice(name),
                 extensions.join(", ")
             );
             UnknownFormat { message }
         })
+    }
+}
+
+/// What to do about a file name with an unknown extension; empty where it is not a known case.
+fn advice(name: &str) -> String {
+    const PICTURES: [&str; 6] = [".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"];
+    let lower = name.to_ascii_lowercase();
+    if lower != name && Format::from_path(Path::new(&lower)).is_ok() {
+        return format!(": extensions are in lower case, as in `{lower}`");
+    }
+    match PICTURES.iter().find_map(|extension| lower.strip_suffix(extension)) {
+        Some(stem) => {
+            format!(
+                ": write `{stem}.svg`, which a browser and tools such as rsvg-convert convert to other pictures"
+            )
+        }
+        None => String::new(),
     }
 }
 
@@ -153,6 +171,14 @@ mod tests {
             assert!(error.to_string().contains(&format!(".{extension}")), "{error}");
         }
         assert!(Format::from_path(Path::new("trace.zip.x")).is_err());
+        for (name, advice) in [
+            ("a/out.png", "has no extension of a known format: write `out.svg`, which a browser"),
+            ("out.HTML", "extensions are in lower case, as in `out.html` (known"),
+            ("out.xyz", "of a known format (known"),
+        ] {
+            let error = Format::from_path(Path::new(name)).unwrap_err().to_string();
+            assert!(error.contains(advice), "{error}");
+        }
         assert!(Format::from_path(Path::new("svg")).is_err());
     }
 

@@ -80,7 +80,7 @@ fn drawing(profile: &Profile) -> Options<'static> {
     options.title = label::clean(&title(profile)).into_owned();
     options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
     folded::unit_name(profile).clone_into(&mut options.count_name);
-    // The method is at the beginning of what is left of a name.
+    // The shortest form of a name begins with the method.
     options.text_truncate_direction = TextTruncateDirection::Right;
     // Equal profiles give equal pictures.
     options.deterministic = true;

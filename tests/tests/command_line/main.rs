@@ -53,6 +53,22 @@ fn the_long_help_has_examples_and_the_short_one_says_where_they_are() {
 }
 
 #[test]
+fn completions_and_man_pages_are_printed() {
+    for (arguments, beginning) in [
+        (&["completions", "bash"][..], "_profiler() {"),
+        (&["completions", "zsh"], "#compdef profiler"),
+        (&["completions", "fish"], "# Print an optspec"),
+        (&["man"], ".ie "),
+        (&["man", "record"], ".ie "),
+    ] {
+        let printed = run(arguments);
+        assert_eq!((printed.code(), &*printed.stderr), (0, ""), "{arguments:?}");
+        assert!(printed.stdout.starts_with(beginning), "{arguments:?}: {:.80}", printed.stdout);
+        assert!(printed.stdout.contains("trigger"), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_version_is_printed() {
     let run = run(&["--version"]);
     let beginning = concat!("profiler ", env!("CARGO_PKG_VERSION"), " (OTLP ");

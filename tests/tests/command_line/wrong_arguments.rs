@@ -33,7 +33,10 @@ fn wrong_arguments_of_sampling_have_exit_code_two_and_a_message() {
         (&["1234"], &["`-p 1234`"]),
         (&["-F", "99", "1234"], &["`-p 1234`"]),
         (&["redis-server"], &["`--process redis-server`", "`-- redis-server`"]),
-        (&["doctr"], &["commands: doctor, list, "]),
+        (&["doctr"], &["did you mean `doctor`?", "commands: doctor, list, "]),
+        (&["recrod", "-p", "1"], &["did you mean `record`?"]),
+        (&["-p", "1", "-o", "out.png"], &["write `out.svg`"]),
+        (&["-p", "1", "-o", "out.HTML"], &["as in `out.html`"]),
     ] {
         assert_refused(&run(arguments), 2, words);
     }
@@ -56,6 +59,8 @@ fn wrong_arguments_of_other_commands_have_exit_code_two_and_a_message() {
         (&["report", "a.profile", "--from", "2s", "--to", "2s"], &["--from 2s is not before --to 2s"]),
         (&["top", "a.profile", "--from", "2s", "--to", "1s"], &["is not before"]),
         (&["doctor", "-p", "0"], &["begin with 1"]),
+        (&["completions", "csh"], &["bash, zsh, fish"]),
+        (&["man", "recrod"], &["no command `recrod`"]),
     ] {
         assert_refused(&run(arguments), 2, words);
     }

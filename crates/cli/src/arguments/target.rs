@@ -21,8 +21,10 @@ struct TargetKinds {
     /// Sample these processes, with all their threads
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = parse_id)]
     pid: Vec<u32>,
-    /// Sample the process with this name: as ps shows it, the file name of its program, or of the assembly that dotnet runs
-    /// (App or App.dll). Several processes with the name are an error that lists them
+    /// Sample the process with this name
+    ///
+    /// As ps shows it, the file name of its program, or of the assembly that dotnet runs (App or App.dll). Several processes with the
+    /// name are an error that lists them
     #[arg(long, value_name = "NAME")]
     process: Option<String>,
     /// Sample these threads

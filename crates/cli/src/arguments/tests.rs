@@ -1,6 +1,7 @@
 //! Tests of the arguments: defaults, conflicts, and the settings that they become.
 
 use profiler::{EventSet, Target};
+use profiler_profile_formats::OutputOptions;
 
 use super::*;
 
