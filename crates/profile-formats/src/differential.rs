@@ -5,7 +5,7 @@ use std::{
     io::{self, BufWriter, Write},
 };
 
-use super::{OutputOptions, folded, label, short_name::fitting_function, table::fit, title};
+use super::{OutputOptions, folded, label, short_name::fitting_function, table::wrapped, title};
 use profiler_profile::{
     Sampling,
     difference::{Change, Difference, FunctionChange},
@@ -65,7 +65,7 @@ pub(super) fn write_table(
     let width = options.width();
     for (side, profile) in [("before", difference.before()), ("after ", difference.after())] {
         let heading = format!("{side}  {}: {}", title::title(profile), title::subtitle(profile));
-        writeln!(to, "{}", fit(&label::clean(&heading), width))?;
+        wrapped(&label::clean(&heading), width).iter().try_for_each(|line| writeln!(to, "{line}"))?;
     }
     let unit = match difference.after().first_event().sampling {
         Sampling::Durations { .. } | Sampling::Times { .. } => "time",

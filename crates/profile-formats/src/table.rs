@@ -1,28 +1,30 @@
-//! Fits titles and call paths into a number of terminal columns.
+//! Fits headings and call paths into a number of terminal columns.
 
 use std::borrow::Cow;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::short_name::{TYPE_AND_METHOD, fitting_name, forms};
+use crate::short_name::{TYPE_AND_METHOD, fitting_name, forms, truncated};
 
-/// Replaces omitted text.
+/// Replaces omitted callers.
 const GAP: &str = "...";
+
+/// Separates the parts of a heading.
+const COMMA: &str = ", ";
 
 /// The separator of the frames of a path.
 const ARROW: &str = " > ";
 
-/// Fits a title into `width` columns by cutting its middle.
-pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
-    let length = text.chars().count();
-    if length <= width {
-        return Cow::Borrowed(text);
+/// Divides a heading between its parts into lines of at most `width` columns. A part that is longer is truncated.
+pub(super) fn wrapped(heading: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::<String>::new();
+    for part in heading.split_inclusive(COMMA) {
+        match lines.last_mut() {
+            Some(line) if format!("{line}{part}").trim_end().width() <= width => line.push_str(part),
+            _ => lines.push(part.to_owned()),
+        }
     }
-    let kept = width.saturating_sub(GAP.len());
-    let (head, tail) = (kept / 2, kept - kept / 2);
-    let text: String =
-        text.chars().take(head).chain(GAP.chars()).chain(text.chars().skip(length - tail)).collect();
-    Cow::Owned(text.chars().take(width).collect())
+    lines.iter().map(|line| truncated(line.trim_end(), width)).collect()
 }
 
 /// Fits a call path, the name of a process and functions from the root on, into `width` columns: with the longest forms of all names with
@@ -65,12 +67,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_does_not_fit_loses_its_middle() {
-        assert_eq!(fit("abcdef", 6), "abcdef");
-        assert_eq!(fit("abcdefghij", 7), "ab...ij");
-        assert_eq!(fit("h\u{e9}h\u{e9}h\u{e9}h\u{e9}", 6), "h...h\u{e9}");
-        assert_eq!(fit("abcdef", 2), "..");
-        assert_eq!(fit("abcdef", 0), "");
+    fn a_heading_is_divided_between_its_parts() {
+        let heading = "wall at 49 Hz, 10.0 s, 151443 samples";
+        assert_eq!(wrapped(heading, 80), [heading]);
+        assert_eq!(wrapped(heading, 25), ["wall at 49 Hz, 10.0 s,", "151443 samples"]);
+        assert_eq!(wrapped(heading, 8), ["wall a..", "10.0 s,", "151443.."]);
+        assert!(wrapped("", 8).is_empty());
     }
 
     #[test]
@@ -105,7 +107,7 @@ mod tests {
             ["a process", "main", "h\u{e9}llo w\u{f6}rld", "x", "leaf of some length"].map(String::from);
         for width in 0..70 {
             assert!(fit_path(&path, width).width() <= width);
-            assert!(fit(&path[4], width).chars().count() <= width);
+            assert!(wrapped(&path.join(COMMA), width).iter().all(|line| line.width() <= width));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::{
     OutputOptions, label,
     short_name::{fitting_function, fitting_name},
-    table::{fit, fit_path},
+    table::{fit_path, wrapped},
     title,
     wait_table::{WaitPath, WaitTable},
 };
@@ -36,8 +36,8 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
     let shown = &options.displayed(profile);
     let width = options.width();
     let heading = [title::title(shown), title::subtitle(shown)];
-    for line in heading {
-        writeln!(to, "{}", fit(&label::clean(&line), width))?;
+    for line in heading.iter().flat_map(|line| wrapped(&label::clean(line), width)) {
+        writeln!(to, "{line}")?;
     }
     write_states(shown, &mut to)?;
     if shown.total_value() > 0 {
