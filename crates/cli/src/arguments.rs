@@ -230,8 +230,8 @@ pub(super) struct SamplingArguments {
     io: bool,
     /// Record what .NET runtimes report, beside the samples: default, or a list of sets
     ///
-    /// The sets are default (gc, threadpool, exceptions, contention), alloc, jit,
-    /// loader, counters, http (http-server, http-client); separated by commas
+    /// The sets are default (gc, threadpool, exceptions, contention), alloc, jit, loader, counters, http (http-server, http-client);
+    /// separated by commas
     #[arg(long, value_name = "LIST", conflicts_with_all = ["no_dotnet_events", "capture"])]
     events: Vec<EventSets>,
     /// Record the events of this provider of .NET runtimes, such as an EventSource of the target: NAME[:KEYWORDS[:LEVEL]],

@@ -12,7 +12,7 @@ use super::{
     summary_details::percent,
 };
 
-/// The most lines of a summary that is not verbose, so that a person reads all of them.
+/// The most lines of a summary that is not verbose. More would hide those that matter.
 const MAX_LINES: usize = 8;
 
 /// What a summary contains beside samples and losses.
@@ -54,7 +54,7 @@ fn shorten(lines: &mut Vec<String>) {
     }
 }
 
-/// The samples and losses of all events, and then what else is to say about each of them.
+/// The samples and losses of all events, then the warnings and details of each.
 fn lines_of_events(profile: &Profile, is_verbose: bool) -> Vec<String> {
     let events = || profile.event_ids().zip(&profile.ledger().events);
     let samples = events().map(|(id, ledger)| samples(profile, id, ledger));
@@ -62,7 +62,7 @@ fn lines_of_events(profile: &Profile, is_verbose: bool) -> Vec<String> {
     samples.chain(others).collect()
 }
 
-/// What is to say about the whole measurement, and how the view differs from it.
+/// Hints and warnings on the whole measurement, and how the view differs from it.
 fn lines_of_session(profile: &Profile, view: &Profile) -> Vec<String> {
     let (header, ledger) = (profile.header(), profile.ledger());
     let mut lines = Vec::new();
@@ -107,7 +107,7 @@ fn losses_beside_samples(ledger: &Ledger) -> impl Iterator<Item = String> {
 /// The samples and losses of an event.
 fn samples(profile: &Profile, id: EventId, ledger: &EventLedger) -> String {
     let (header, event) = (profile.header(), profile.event(id));
-    let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
+    let name = prefix(profile, id);
     let unit = if let Sampling::Times { .. } = event.sampling { "" } else { " samples" };
     format!(
         "{name}{}{unit} in {} of {}, {}",
@@ -118,7 +118,7 @@ fn samples(profile: &Profile, id: EventId, ledger: &EventLedger) -> String {
     )
 }
 
-/// What is to say about the samples of an event.
+/// Warnings on the samples of an event, and their details in a verbose summary.
 fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger, is_verbose: bool) -> Vec<String> {
     let event = profile.event(id);
     let mut lines = Vec::new();
@@ -131,7 +131,13 @@ fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger, is_verbose:
     lines.extend(overhead_limit(ledger));
     lines.extend(waits_without_stack(profile, id));
     lines.extend(short_waits(event, ledger));
-    lines
+    let name = prefix(profile, id);
+    lines.iter().map(|line| format!("{name}{line}")).collect()
+}
+
+/// The name of an event before its lines, where there are several events.
+fn prefix(profile: &Profile, id: EventId) -> String {
+    if profile.events().len() > 1 { format!("{}: ", profile.event(id).name) } else { String::new() }
 }
 
 /// The time of the waits whose stacks were not captured, to stay below the overhead limit.
@@ -326,6 +332,17 @@ mod tests {
         let (verbose, brief) = (text(&profile, &profile, VERBOSE), text(&profile, &profile, BRIEF));
         for detail in ["profiler: stacks: ", "profiler: cost: "] {
             assert!(verbose.contains(detail) && !brief.contains(detail), "{verbose}{brief}");
+        }
+    }
+
+    #[test]
+    fn the_lines_of_several_events_have_their_names() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 99));
+        builder.event(Event::at_frequency("wall", 49));
+        let text = text_of(&builder.finish(Header::default()));
+        for line in ["cpu-clock: 0 samples in ", "wall: 0 samples in ", "wall: no sample was taken: "] {
+            assert!(text.contains(&format!("profiler: {line}")), "{text}");
         }
     }
 

@@ -146,7 +146,7 @@ fn percent(count: u64, total: u64) -> f64 {
 mod tests {
     use super::*;
     use profiler_profile::{
-        Event, Header, ProfileBuilder, Sample, StackEnd, ThreadState,
+        Event, Header, ProfileBuilder, Sample, Sampling, StackEnd, ThreadState,
         test_profile::{self, folded},
     };
 
@@ -203,6 +203,21 @@ mod tests {
         let rows = "\n   share  waits for  in\n 88.00 %  lock       update\n 12.00 %  on CPU     compute\n\n   \
                     share  call path\n 88.00 %  shop > main > serve > update (lock)\n 12.00 %  shop > main > serve > \
                     update > compute (on CPU)\n";
+        assert!(table.ends_with(rows), "{table}");
+    }
+
+    #[test]
+    fn a_wait_without_a_stack_is_a_row() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder
+            .event(Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000_000 } });
+        let process = builder.process(1, "shop");
+        let thread = builder.thread(process, 1, "shop");
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        let state = Some(ThreadState::Runnable);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 5 });
+        let table = text(&builder.finish(Header::default()), None);
+        let rows = "100.00 %  run queue  [no stack]\n\n   share  call path\n100.00 %  shop (run queue)\n";
         assert!(table.ends_with(rows), "{table}");
     }
 

@@ -10,10 +10,10 @@ use profiler_profile_formats::{Format, OutputOptions};
 pub(in super::super) struct OutputArguments {
     /// Write to this file, in the format of its extension: .html, .svg, .folded, .top, .profile and others. Can be repeated
     ///
-    /// The formats are those of .folded, .txt, .svg, .html, .top; .profile for later use; .pb.gz, .speedscope.json, .json (Firefox Profiler), .perf.txt, .trace.zip (PerfView) for other tools; .jsonl for
-    /// runtime events, .nettrace for them as the runtime of one process sends them, .findings.json for the findings. - is
-    /// standard output, -.svg in that format [default: standard output, as the table on a terminal, else
-    /// as folded stacks]
+    /// The formats are those of .folded, .txt, .svg, .html, .top; .profile for later use; .pb.gz, .speedscope.json, .json (Firefox
+    /// Profiler), .perf.txt, .trace.zip (PerfView) for other tools; .jsonl for runtime events, .nettrace for them as the runtime of one
+    /// process sends them, .findings.json for the findings. - is standard output, -.svg in that format [default: standard output, as the
+    /// table on a terminal, else as folded stacks]
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
     pub(in super::super) output: Vec<PathBuf>,
     /// The format of all outputs, whatever their extensions are: folded, svg, html, top, pprof, speedscope, firefox,
