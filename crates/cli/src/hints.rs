@@ -10,14 +10,12 @@ const MIN_CPU_PERCENT: f64 = 5.0;
 
 /// The hint for a target that waits where the profile has CPU samples alone.
 pub(super) fn of_waiting_target(profile: &Profile) -> Option<String> {
-    const OPTION: &str = "--wall shows what its threads wait for";
     let has_only_cpu_samples = profile.events().all(is_of_cpu_samples);
     let percent = has_only_cpu_samples.then(|| cpu_percent(profile)).flatten()?;
-    match percent {
-        0.0 => Some(OPTION.to_owned()),
-        ..MIN_CPU_PERCENT => Some(format!("the target used {percent:.1} % of a CPU: {OPTION}")),
-        _ => None,
-    }
+    // Without a sample, the cause names the option.
+    let is_waiting = percent > 0.0 && percent < MIN_CPU_PERCENT;
+    is_waiting
+        .then(|| format!("the target used {percent:.1} % of a CPU: --wall shows what its threads wait for"))
 }
 
 /// The message on a target that ended before the time of `-d`.
@@ -40,6 +38,15 @@ pub(super) fn of_silent_providers(providers: &[EventProvider], profile: &Profile
         let names = silent.join(", ");
         format!("no event of the provider {names} was recorded: check its name, keywords and level (--event-provider)")
     })
+}
+
+/// The options that can give samples of an event where there is none.
+pub(super) fn of_no_sample(event: &Event) -> &'static str {
+    if is_of_cpu_samples(event) {
+        "--wall; with -p, children need --children"
+    } else {
+        "with -p, children need --children"
+    }
 }
 
 fn is_of_cpu_samples(event: &Event) -> bool {
@@ -76,7 +83,9 @@ mod tests {
     #[test]
     fn a_target_that_uses_little_of_a_cpu_has_the_option_for_waits() {
         let hint = |reported| of_waiting_target(&profile(Event::at_frequency("cpu-clock", 100), reported));
-        assert_eq!(hint(0).unwrap(), "--wall shows what its threads wait for");
+        assert_eq!(hint(0), None);
+        assert!(of_no_sample(&Event::at_frequency("cpu-clock", 100)).starts_with("--wall; "));
+        assert!(!of_no_sample(&Event::at_frequency(Event::WALL, 49)).contains("--wall"));
         assert_eq!(
             hint(12).unwrap(),
             "the target used 1.2 % of a CPU: --wall shows what its threads wait for"

@@ -123,7 +123,7 @@ fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger, is_verbose:
     let event = profile.event(id);
     let mut lines = Vec::new();
     if let Some(cause) = ledger.why_empty(event) {
-        lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
+        lines.push(format!("no sample was taken: {cause} ({})", hints::of_no_sample(event)));
     } else if is_verbose {
         lines.extend(summary_details::of_event(ledger));
     }
