@@ -19,10 +19,10 @@ pub(crate) fn check() -> Result<()> {
 /// Compares the lists in a clone with those of its last release, and returns the result in words.
 fn compare(clone: &Path, version: &Version) -> Result<String> {
     let git = |arguments: &[&str]| shell::read(Command::new("git").args(arguments).current_dir(clone));
-    ensure!(
-        git(&["rev-parse", "--is-shallow-repository"])? == "false",
-        "the clone has no complete history, in which the tags of releases are: run `git fetch --unshallow --tags`"
-    );
+    if git(&["rev-parse", "--is-shallow-repository"])? == "true" {
+        let remedy = "`git fetch --unshallow --tags`";
+        return Ok(format!("not compared: the clone lacks the history with the tags of releases ({remedy})"));
+    }
     // The workflow of a release runs on its tag: its lists have to be compared with those of the release before.
     let tags = git(&["tag", "--list", "v*", "--merged", "HEAD", "--no-contains", "HEAD"])?;
     let Some(released) = last_release(&tags) else {
@@ -174,6 +174,16 @@ mod tests {
         repository.commit("pub fn p::b()\n");
         repository.git(&["tag", "v0.1.1"]);
         assert!(repository.compared_as("0.1.1").is_err());
+    }
+
+    #[test]
+    fn a_clone_without_its_history_is_not_compared() {
+        let repository = Repository::with("shallow", "pub fn p::a()\n", "");
+        let folder = repository.0.join("clone");
+        let url = format!("file://{}", repository.0.display());
+        repository.git(&["clone", "--quiet", "--depth", "1", &url, "clone"]);
+        let result = compare(&folder, &version("0.1.1")).unwrap();
+        assert!(result.starts_with("not compared"), "{result}");
     }
 
     #[test]
