@@ -36,7 +36,7 @@ impl Outcome {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
     }
 
-    /// Peak memory in MB, from the summary of the program.
+    /// Peak memory in MB, from the summary of the program with `-v`.
     ///
     /// # Panics
     /// Panics if the summary does not contain it.
@@ -101,7 +101,8 @@ pub fn base_memory_mb() -> f64 {
     static BASE: OnceLock<f64> = OnceLock::new();
     *BASE.get_or_init(|| {
         let target = Workload::start("shares");
-        let run = run_command(&mut profiler(&["-p", &target.pid().to_string(), "-F", "999", "-d", "1"]));
+        let run =
+            run_command(&mut profiler(&["-v", "-p", &target.pid().to_string(), "-F", "999", "-d", "1"]));
         assert_eq!(run.code(), 0, "{}", run.stderr);
         run.peak_memory_mb()
     })

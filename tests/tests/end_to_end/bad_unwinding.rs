@@ -32,7 +32,7 @@ fn assert_harmless(profile: &Profile, pid: u32) {
 
 /// Profiles a process for a second by the command line, in limited memory.
 fn profile_in_limits(pid: u32, memory_mb: f64) -> Outcome {
-    let run = run_command(&mut profiler(&["-p", &pid.to_string(), "-F", "999", "-d", "1"]));
+    let run = run_command(&mut profiler(&["-v", "-p", &pid.to_string(), "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(run.peak_memory_mb() < memory_mb, "{}", run.stderr);
     assert!(is_alive(pid));

@@ -268,7 +268,7 @@ mod measured {
         let Some(_lock) = measure_alone() else { return };
         let workload = Workload::start("stacks");
         let pid = workload.pid().to_string();
-        let run = run_command(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
+        let run = run_command(&mut profiler(&["-v", "-p", &pid, "-F", "9999", "-d", "2"]));
         assert_eq!(run.code(), 0, "{}", run.stderr);
         assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
     }

@@ -202,7 +202,7 @@ fn a_device_instead_of_a_perf_map_is_rejected() {
 fn run_on(look: &str) -> Outcome {
     let workload = Workload::start_with("jit", &["600", look]);
     let pid = workload.pid().to_string();
-    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
+    let run = run_command(&mut profiler(&["-v", "-p", &pid, "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{look}: {}", run.stderr);
     run
 }

@@ -181,7 +181,7 @@ mod tests {
         for package in ["aya", "clap", "ebpf-profiler", "profiler-common", "rustix"] {
             assert!(linked.iter().any(|name| name == package), "{package}");
         }
-        for package in ["clap_derive", "clap_mangen", "palette", "profiler-tests", "syn", "xtask"] {
+        for package in ["cbindgen", "clap_derive", "palette", "profiler-tests", "syn", "xtask"] {
             assert!(!linked.iter().any(|name| name == package), "{package}");
         }
     }
