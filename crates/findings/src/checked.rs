@@ -44,8 +44,8 @@ const OF_RUNTIMES: &[(FindingKind, RuntimeEventKind)] = &[
     (FindingKind::PoolGrowth, RuntimeEventKind::PoolAdjustment),
 ];
 
-/// The kinds of findings that the samples and the runtime events of a profile can show, in the order of [`FindingKind::ALL`]. A
-/// profile with too few samples on CPUs for a finding has none of these, and one without events of a kind none from such events.
+/// The kinds of findings that the samples and the runtime events of a profile can show, in the order of [`FindingKind::ALL`]: those
+/// on CPU time only with enough samples on CPUs, those from runtime events only with events of their kind.
 ///
 /// ```
 /// use profiler_profile::{Header, ProfileBuilder};

@@ -1,7 +1,6 @@
 //! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
 use std::{
-    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,7 +21,6 @@ use super::{
     measures::MeasuredEvents,
     memory_shortage::MemoryShortage,
     poll::Poll,
-    poll_readings::PollReader,
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
@@ -34,12 +32,6 @@ use crate::error::Result;
 
 /// Polls of perf maps, jitdumps and diagnostics sockets: huge files take a tenth of the thread's time.
 const JIT_POLL: Poll = Poll::new(Duration::from_millis(100), 9);
-
-/// Readings of the owners of .NET monitors, where waits are sampled: thousands of locks take a hundredth of the thread's time.
-const MONITOR_POLL: Poll = Poll::new(Duration::from_secs(1), 99);
-
-/// Readings of the owners of mutexes, where waits are sampled. Each takes 20 ms of CPU time at most, and more time on a busy machine.
-const MUTEX_POLL: Poll = Poll::new(Duration::from_secs(1), 9);
 
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
@@ -75,12 +67,6 @@ pub(super) struct Pipeline {
     interval_started: MonotonicTime,
     session_started: MonotonicTime,
     jit_poll: Poll,
-    monitor_poll: Poll,
-    mutex_poll: Poll,
-    /// The processes in which a thread may have waited for a mutex since the last reading of their owners; `None` where the events do
-    /// not tell.
-    mutex_waits: Option<HashSet<Pid>>,
-    poll_reader: PollReader,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
 }
@@ -147,7 +133,6 @@ impl PipelineParts {
 impl Pipeline {
     pub(super) fn new(parts: PipelineParts) -> Self {
         let notes_mutex_waits = parts.has_user_stacks && parts.events.notes_mutex_waits();
-        let mutex_waits = notes_mutex_waits.then(HashSet::new);
         Self {
             processes: ProcessTable::new(parts.proc, parts.filter),
             symbolizer: parts.symbolizer,
@@ -159,7 +144,7 @@ impl Pipeline {
             has_user_stacks: parts.has_user_stacks,
             early_samples: Vec::new(),
             early_events: Vec::new(),
-            wait_readings: WaitReadings::default(),
+            wait_readings: WaitReadings::new(notes_mutex_waits),
             measured: None,
             unmeasured: Counts::default(),
             pre_exec_filter: parts.command_pid.map(PreExecFilter::new),
@@ -171,10 +156,6 @@ impl Pipeline {
             interval_started: MonotonicTime::ZERO,
             session_started: MonotonicTime::ZERO,
             jit_poll: JIT_POLL,
-            monitor_poll: MONITOR_POLL,
-            mutex_poll: MUTEX_POLL,
-            mutex_waits,
-            poll_reader: PollReader::default(),
             accounted: KernelCounts::default(),
         }
     }
@@ -282,9 +263,7 @@ impl Pipeline {
             filter.remove_samples(&mut batch);
         }
         self.losses.add(&batch);
-        if let Some(waits) = &mut self.mutex_waits {
-            waits.extend(&batch.mutex_waits);
-        }
+        self.wait_readings.note_mutex_waits(&batch.mutex_waits);
         if batch.may_lack_events {
             self.processes.lose_events();
         }
@@ -334,41 +313,9 @@ impl Pipeline {
         }
         // A capture has nothing of these readings.
         if self.events.waits().is_some() && !self.proc().has_capture() {
-            self.read_lock_owners(now);
-            self.wait_readings.polls.extend(self.poll_reader.read(&self.processes, now));
+            self.wait_readings.read(&mut self.symbolizer, &self.processes, now);
         }
         Ok(())
-    }
-
-    /// Reads the locks that threads wait for now.
-    fn read_lock_owners(&mut self, now: MonotonicTime) {
-        let locks = &mut self.wait_readings.locks;
-        if self.monitor_poll.is_due(now) {
-            let begin = Instant::now();
-            locks.extend(self.symbolizer.read_monitor_owners(&self.processes));
-            self.monitor_poll.end(now, begin.elapsed());
-        }
-        if self.mutex_poll.is_due(now) {
-            let begin = Instant::now();
-            let waiting = self.mutex_waits.as_mut().map(std::mem::take);
-            locks.extend(self.symbolizer.read_mutex_owners(&self.processes, waiting.as_ref()));
-            self.mutex_poll.end(now, begin.elapsed());
-        }
-    }
-
-    /// Adds what threads waited for up to a time.
-    fn add_wait_readings(&mut self, ended: MonotonicTime) {
-        let WaitReadings { locks, polls } = self.wait_readings.take_until(ended);
-        for read in locks {
-            if let Some(process) = self.processes.get(read.process) {
-                self.assembler.add_lock_owners(process, &read);
-            }
-        }
-        for read in polls {
-            if let Some(process) = self.processes.get(read.process) {
-                self.assembler.add_poll_reading(process, &read);
-            }
-        }
     }
 
     /// The files of the processes.
@@ -399,7 +346,7 @@ impl Pipeline {
         let lost = self.add_deferred(&interval, may_wait);
         self.receive_runtime_events(interval.ended, interval.is_last);
         self.add_runtime_events();
-        self.add_wait_readings(interval.ended);
+        self.wait_readings.add_until(interval.ended, &self.processes, &mut self.assembler);
         self.losses.missing_stacks.add_all(&lost);
         let counts = self.settled_counts(&interval);
         self.events.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.events.timer_hz);
@@ -535,10 +482,9 @@ impl Pipeline {
 mod tests {
     use profiler_profile::{EventLedger, Loss};
     use profiler_sampler::TimerCounts;
-    use profiler_symbolize::{ObservedLock, ProcessLocks};
 
     use super::*;
-    use crate::session::{Adjustment, poll_readings::MainThreadPoll, test_symbolizer::symbolizer};
+    use crate::session::{Adjustment, test_symbolizer::symbolizer};
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());
@@ -564,32 +510,6 @@ mod tests {
         assert_eq!(ticks(&mut pipeline, [2, 4]), (0, 0), "their samples can still arrive");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (8, 0), "more than a sample of each CPU is missing");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (0, 0), "they are counted once");
-    }
-
-    #[test]
-    fn a_reading_after_the_end_of_a_profile_is_of_the_next_one() {
-        let mut pipeline = pipeline();
-        let process = pipeline.processes.prefetch(Pid::own());
-        let times = [10, 20, 21].map(MonotonicTime);
-        for time in times {
-            let lock =
-                ObservedLock { lock: 1, owner: (Tid(7), "owner".into()), managed_thread_id: 0, waiters: 1 };
-            let (locks, managed_threads) = (vec![lock], Vec::new());
-            pipeline.wait_readings.locks.push(ProcessLocks { process, time, locks, managed_threads });
-            pipeline.wait_readings.polls.push(MainThreadPoll { process, time, awaits_connections: true });
-        }
-        let mut times = |ended| {
-            let (adjustment, ended) = (Adjustment::default(), MonotonicTime(ended));
-            let [counts_before, counts] = [0, 0].map(KernelCounts::of_ticks);
-            let header = Header::default();
-            let interval = Interval { header, ended, counts_before, counts, adjustment, is_last: false };
-            let profile = pipeline.finish_interval(interval, &|| false);
-            let locks: Vec<_> = profile.lock_owners().iter().map(|read| read.time_ns).collect();
-            let polls: Vec<_> = profile.poll_readings().iter().map(|read| read.time_ns).collect();
-            assert_eq!(locks, polls);
-            locks
-        };
-        assert_eq!((times(20), times(30)), (vec![10, 20], vec![1]));
     }
 
     #[test]
