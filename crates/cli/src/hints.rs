@@ -40,7 +40,7 @@ pub(super) fn of_silent_providers(providers: &[EventProvider], profile: &Profile
     })
 }
 
-/// The options that can give samples of an event where there is none.
+/// The options to try when an event has no samples.
 pub(super) fn of_no_sample(event: &Event) -> &'static str {
     if is_of_cpu_samples(event) {
         "--wall; with -p, children need --children"

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-/// The headings of options, in the order of the long help. Options of a command alone and those of all commands have none.
+/// The headings of options, in the order of the long help. Options of one subcommand, and those of all, have no heading.
 const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Target",
