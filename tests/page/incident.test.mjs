@@ -75,6 +75,7 @@ test("the shares of states are compared, and the chosen states alone", async () 
     ["0.00 %", "100.00 %", "▲ +100.00", "lock"],
     ["50.00 %", "0.00 %", "▼ −50.00", "work"],
     ["50.00 %", "0.00 %", "▼ −50.00", "wait"],
+    ["50.00 %", "100.00 %", "▲ +50.00", "[wait]"],
   ]);
   await browser.picture("incident-of-waits");
   await browser.press("c");

@@ -54,9 +54,9 @@ test("a click shows the stack of that moment, and the way to it in the flame gra
   assert.match(await browser.text("lane"), /^main 7: blocked for 800 ms, 0\.20 s to 1\.00 s$/);
   await browser.point("#lanes", place, place);
   const frames = "[...document.querySelectorAll('#lane-stack li')].map(({ textContent }) => textContent)";
-  assert.deepEqual(await browser.evaluate(frames), ["wait", "main"]);
+  assert.deepEqual(await browser.evaluate(frames), ["[wait]", "wait", "main"]);
   await browser.click("#lane-stack button");
-  assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*wait/);
+  assert.match(await browser.text("breadcrumbs"), /all.*main.*wait.*\[wait\]/);
 });
 
 test("lanes are read with keys alone", async () => {
@@ -81,7 +81,7 @@ test("CPU, waiting or both: samples of the chosen states are shown everywhere", 
   assert.deepEqual((await tableRows(browser))[0], ["100.0 %", "100.0 %", "work"]);
   await browser.press("c");
   assert.match(await browser.text("selected"), /whole time: 90 samples/);
-  assert.deepEqual((await tableRows(browser))[0], ["100.0 %", "100.0 %", "wait"]);
+  assert.deepEqual((await tableRows(browser))[0], ["66.7 %", "66.7 %", "[wait]"]);
   await browser.press("c");
   assert.match(await browser.text("selected"), /whole time: 30 samples/);
 });

@@ -43,7 +43,7 @@ test("another event is shown on request, with time as its unit; a profile of one
   assert.equal(await browser.text("target"), "Waiting: pid 7 (app)");
   assert.match(await browser.text("facts"), /off-cpu of at least 1000 us on 2 CPUs · 2\.0 s · .* · 1\.5 s · 1 sample · 0 lost/);
   assert.match(await browser.text("selected"), /whole time: 1\.5 s/);
-  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "wait"]);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "[wait]"]);
   await browser.press("e");
   assert.match(await browser.text("selected"), /whole time: 20 samples/);
   assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "work"]);
@@ -53,7 +53,7 @@ test("the page begins with the first event that has samples", async () => {
   await browser.open(page("only-waiting.html"));
   assert.equal(await browser.text("target"), "Waiting: pid 7 (app)");
   assert.match(await browser.evaluate("document.getElementById('event').selectedOptions[0].textContent"), /off-cpu/);
-  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "wait"]);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "[wait]"]);
   await browser.press("e");
   assert.match(await browser.text("facts"), / 0 samples /);
 });

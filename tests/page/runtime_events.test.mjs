@@ -102,10 +102,10 @@ test("a row shows the stack of its event", async () => {
 test("a row without a stack shows what its thread did at the time, and the way to it in the flame graph", async () => {
   await browser.click("#tab-events");
   await clickRow("lock contention");
-  assert.deepEqual(await stack(), ["wait", "main"]);
+  assert.deepEqual(await stack(), ["[wait]", "wait", "main"]);
   assert.match(await browser.text("event-stack"), /for 100 ms .*: the stack of the thread at that time/);
   await browser.click("#event-stack button");
-  assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*wait/);
+  assert.match(await browser.text("breadcrumbs"), /all.*main.*wait.*\[wait\]/);
   await browser.click("#tab-events");
   await clickRow("counter");
   assert.deepEqual(await stack(), []);

@@ -53,10 +53,13 @@ const selectUpTo = (seconds) =>
 
 const ALL = ["on CPU", "runnable", "blocked", "disk"];
 
+/** The legend of the causes of waits. */
+const CAUSES = ["waits for: CPU", "sleep, other"];
+
 test("a box is divided by the shares of the states of its samples", async () => {
   assert.deepEqual(await statesInRow(MAIN_ROW, [0.05, 0.25, 0.6, 0.9]), ["on-cpu", "runnable", "blocked", "disk"]);
   assert.deepEqual(await statesInRow(LEAF_ROW, [0.15, 0.5, 0.8, 0.95]), ["runnable", "blocked", "disk", "on-cpu"]);
-  assert.deepEqual(await legend("legend"), ALL);
+  assert.deepEqual(await legend("legend"), [...ALL, ...CAUSES]);
   await browser.picture("states");
 });
 
@@ -73,19 +76,19 @@ test("a box has the colours of the chosen states and of the selected range", asy
 test("the key k switches between the colours of states and of kinds of code", async () => {
   await browser.press("k");
   assert.equal(await browser.text("spoken"), "colours: by code");
-  assert.deepEqual(await legend("legend"), ["native"]);
+  assert.deepEqual(await legend("legend"), ["native", ...CAUSES]);
   assert.deepEqual(await statesInRow(MAIN_ROW, [0.05, 0.95]), [null, null]);
   await browser.press("k");
   assert.equal(await browser.text("spoken"), "colours: by state");
-  assert.deepEqual(await legend("legend"), ALL);
+  assert.deepEqual(await legend("legend"), [...ALL, ...CAUSES]);
   assert.deepEqual(await statesInRow(MAIN_ROW, [0.05]), ["on-cpu"]);
 });
 
 test("the shares of the states are in the details and in the description of a box", async () => {
   await browser.evaluate("document.getElementById('flame').focus()");
   for (const _ of "123") await browser.press("ArrowDown");
-  assert.equal(await focusedBox(browser), "wait, 90.0 %, self 90.0 %, native, 44.4 % blocked, 33.3 % runnable, 22.2 % disk");
-  assert.match(await browser.text("details"), /self 90 \(90\.0 %\) · 44\.4 % blocked, 33\.3 % runnable, 22\.2 % disk/);
+  assert.equal(await focusedBox(browser), "wait, 90.0 %, self 0.0 %, native, 44.4 % blocked, 33.3 % runnable, 22.2 % disk");
+  assert.match(await browser.text("details"), /self 0 \(0\.0 %\) · 44\.4 % blocked, 33\.3 % runnable, 22\.2 % disk/);
   assert.deepEqual(browser.complaints(), []);
 });
 
@@ -119,9 +122,9 @@ test("an event whose samples have one state has the colours of kinds of code", a
   await browser.open(page("events.html"));
   await browser.press("e");
   assert.equal(await browser.evaluate("document.getElementById('colouring').parentElement.hidden"), true);
-  assert.deepEqual([await legend("legend"), await legend("heat-legend")], [["native"], []]);
+  assert.deepEqual([await legend("legend"), await legend("heat-legend")], [["native", "waits for: sleep, other"], []]);
   await browser.press("k");
-  assert.deepEqual(await legend("legend"), ["native"]);
+  assert.deepEqual(await legend("legend"), ["native", "waits for: sleep, other"]);
 });
 
 test("a narrow column of the heat map is divided from top to bottom, and faded outside of the selected range", async () => {

@@ -12,6 +12,7 @@ use profiler_tests::{assert_matches_file, file, golden_profile, golden_profile_w
 use zip::ZipArchive;
 
 const EVERYTHING: OutputOptions = OutputOptions {
+    wait_frames: true,
     event: Some(EventId::FIRST),
     annotate: true,
     per_thread: true,

@@ -25,7 +25,7 @@ pub(super) fn report(
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    write_profile::write(&profile, &arguments.shape, outputs, common)
+    write_profile::write(&arguments.shape.of(&profile), outputs, common)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
@@ -33,9 +33,9 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     let outputs = Outputs::standard(Format::Top);
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    let event = arguments.shape.event(&profile)?;
-    outputs.write(&profile, &arguments.shape.view(&profile), event).into_result()?;
-    Ok(exit::code_of(&profile))
+    let profile = arguments.shape.of(&profile);
+    outputs.write(&profile.data, &profile.view(), profile.event()?).into_result()?;
+    Ok(exit::code_of(&profile.data))
 }
 
 /// `profiler diff`: writes the difference of two recorded profiles to all outputs, and the table to standard error if no
@@ -50,13 +50,15 @@ pub(super) fn diff(
     let outputs = Outputs::open(output, Format::Top)?;
     outputs.confine(common, false)?;
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
-    let of_before = arguments.shape.event(&before)?;
-    let same_event = after.find_event(&before.event(of_before).name);
-    let of_after = same_event.map_or_else(|| arguments.shape.event(&after), Ok)?;
-    let (before, after) = (before.single_event(of_before), after.single_event(of_after));
-    let difference = Difference::between(&before, &after);
-    let (shown_before, shown_after) = (arguments.shape.view(&before), arguments.shape.view(&after));
-    let shown = Difference::between(&shown_before, &shown_after);
+    let [before, after] = [&before, &after].map(|profile| arguments.shape.of(profile));
+    let of_before = before.event()?;
+    let same_event = after.data.find_event(&before.data.event(of_before).name);
+    let of_after = same_event.map_or_else(|| after.event(), Ok)?;
+    let (data_before, data_after) = (before.data.single_event(of_before), after.data.single_event(of_after));
+    let difference = Difference::between(&data_before, &data_after);
+    let (view_before, view_after) = (before.view(), after.view());
+    let (view_before, view_after) = (view_before.single_event(of_before), view_after.single_event(of_after));
+    let shown = Difference::between(&view_before, &view_after);
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
@@ -76,10 +78,10 @@ pub(super) fn diff(
         print_messages(&String::from_utf8_lossy(&table));
     }
     written.into_result()?;
-    Ok(exit::code_of(&before).max(exit::code_of(&after)))
+    Ok(exit::code_of(&before.data).max(exit::code_of(&after.data)))
 }
 
-/// Reads a recorded profile, symbolizes unsymbolized frames if `--debug-dir` is given, and applies the filters.
+/// Reads a recorded profile, and symbolizes unsymbolized frames if `--debug-dir` is given.
 fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
     let failed = || format!("failed to read `{}`", path.display());
     let profile = if path == Path::new("-") {
@@ -92,5 +94,5 @@ fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
         profile = symbols.symbolize_profile(&profile)?;
         profiler_findings::analyze(&mut profile);
     }
-    Ok(arguments.shape.apply(profile))
+    Ok(profile)
 }

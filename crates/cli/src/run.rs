@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use profiler::{Profiler, proc_mount, sandbox};
-use profiler_profile::Profile;
 
 use super::{
     agent,
@@ -16,7 +15,7 @@ use super::{
     nettrace_file::NettraceFile,
     outputs::Outputs,
     print_error, progress, record, report, saved_profile,
-    shape::ShapeArguments,
+    shape::ShapedProfile,
     signals,
     standard_streams::print_message,
     write_profile::{write, write_event},
@@ -70,11 +69,12 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let limit = arguments.sampling.duration;
     let ended = progress::wait(&mut session, limit, arguments.common.quiet);
     let command = session.take_command();
-    let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
-    let code = write_session(&profile, &arguments.view.shape, outputs, nettrace, &arguments.common);
+    let profile = progress::stop(session, arguments.common.quiet)?;
+    let shaped = arguments.view.shape.of(&profile);
+    let code = write_session(&shaped, outputs, nettrace, &arguments.common);
     if !arguments.common.quiet {
-        let early_end = hints::of_early_end(ended, limit, &profile);
-        let silent_providers = hints::of_silent_providers(arguments.event_providers(), &profile);
+        let early_end = hints::of_early_end(ended, limit, &shaped.data);
+        let silent_providers = hints::of_silent_providers(arguments.event_providers(), &shaped.data);
         early_end.iter().chain(&silent_providers).for_each(|hint| print_message(hint));
     }
     match command {
@@ -90,29 +90,28 @@ fn sample(arguments: &Arguments) -> Result<u8> {
 /// Writes what a session has measured to all outputs, and prints what fails: no failure keeps another output from being
 /// written, because what was measured cannot be measured again. Returns the exit code.
 fn write_session(
-    profile: &Profile,
-    shape: &ShapeArguments,
+    profile: &ShapedProfile<'_>,
     outputs: Outputs,
     nettrace: Option<NettraceFile>,
     common: &CommonArguments,
 ) -> u8 {
     let rights = sandbox::restore_file_rights().map_err(anyhow::Error::from).err();
-    let (event, unknown_event) = match shape.event(profile) {
+    let (event, unknown_event) = match profile.event() {
         Ok(event) => (event, None),
-        Err(error) => (profile.default_event(), Some(error)),
+        Err(error) => (profile.data.default_event(), Some(error)),
     };
-    let written = write_event(profile, shape, event, outputs, common);
+    let written = write_event(profile, event, outputs, common);
     let (is_lost, failure) = (written.has_none(), written.into_result().err());
     let stream = nettrace.and_then(|file| file.write().err());
     let failures: Vec<_> = [rights, unknown_event, failure, stream].into_iter().flatten().collect();
     let code = failures.iter().map(print_error).max();
     if is_lost {
-        match saved_profile::save(profile) {
+        match saved_profile::save(profile.whole) {
             Ok(message) => print_message(&message),
             Err(error) => print_message(&format!("the profile is lost: {error:#}")),
         }
     }
-    code.unwrap_or_else(|| exit::code_of(profile))
+    code.unwrap_or_else(|| exit::code_of(&profile.data))
 }
 
 fn replay(
@@ -126,6 +125,6 @@ fn replay(
     outputs.confine(common, view.symbols.uses_servers())?;
     let mut session = profiler.start()?;
     session.wait(None);
-    let profile = view.shape.apply(progress::stop(session, common.quiet)?);
-    write(&profile, &view.shape, outputs, common)
+    let profile = progress::stop(session, common.quiet)?;
+    write(&view.shape.of(&profile), outputs, common)
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use profiler_findings::without_idle_threads;
+use profiler_findings::{IdleThreads, with_wait_causes};
 use profiler_profile::{
     EventId, Profile, ThreadState,
     shape::{Choice, Pattern, Shape, Share},
@@ -67,24 +67,24 @@ pub(super) struct ShapeArguments {
 }
 
 impl ShapeArguments {
-    /// Applies the filters to a profile.
-    pub(super) fn apply(&self, profile: Profile) -> Profile {
+    /// A profile with the filters.
+    pub(super) fn of<'a>(&'a self, whole: &'a Profile) -> ShapedProfile<'a> {
+        ShapedProfile { arguments: self, whole, data: self.shaped(whole) }
+    }
+
+    /// A profile as pictures, pages and tables show it: with the cause of each wait, without idle threads unless `--show-idle` is
+    /// given, and with the filters. They come last, since causes are those of whole stacks.
+    pub(super) fn view<'a>(&self, whole: &'a Profile) -> Cow<'a, Profile> {
+        let idle = if self.show_idle { IdleThreads::Shown } else { IdleThreads::Hidden };
+        match with_wait_causes(whole, idle) {
+            Cow::Borrowed(profile) => self.shaped(profile),
+            Cow::Owned(profile) => Cow::Owned(self.shaped(&profile).into_owned()),
+        }
+    }
+
+    fn shaped<'a>(&self, profile: &'a Profile) -> Cow<'a, Profile> {
         let shape = self.shape();
-        if shape.is_empty() { profile } else { profile.shaped(&shape) }
-    }
-
-    /// The profile as pictures, pages and tables show it: without idle threads, unless `--show-idle` is given.
-    pub(super) fn view<'a>(&self, profile: &'a Profile) -> Cow<'a, Profile> {
-        if self.show_idle { Cow::Borrowed(profile) } else { without_idle_threads(profile) }
-    }
-
-    /// The event of a profile that `--event` selects, else the first one with samples.
-    pub(super) fn event(&self, profile: &Profile) -> Result<EventId> {
-        let Some(name) = &self.event else { return Ok(profile.default_event()) };
-        let known = || profile.events().map(|event| &*event.name).collect::<Vec<_>>().join(", ");
-        profile
-            .find_event(name)
-            .with_context(|| format!("the profile has no event `{name}` (known: {})", known()))
+        if shape.is_empty() { Cow::Borrowed(profile) } else { Cow::Owned(profile.shaped(&shape)) }
     }
 
     /// Checks the settings that depend on each other.
@@ -125,6 +125,32 @@ impl ShapeArguments {
     }
 }
 
+/// A measured profile and what the filters leave of it.
+#[derive(Debug)]
+pub(super) struct ShapedProfile<'a> {
+    arguments: &'a ShapeArguments,
+    /// What was measured.
+    pub(super) whole: &'a Profile,
+    /// As data for other tools has it.
+    pub(super) data: Cow<'a, Profile>,
+}
+
+impl ShapedProfile<'_> {
+    /// As pictures, pages and tables show it.
+    pub(super) fn view(&self) -> Cow<'_, Profile> {
+        self.arguments.view(self.whole)
+    }
+
+    /// The event that `--event` selects, else the first one with samples.
+    pub(super) fn event(&self) -> Result<EventId> {
+        let Some(name) = &self.arguments.event else { return Ok(self.data.default_event()) };
+        let known = || self.data.events().map(|event| &*event.name).collect::<Vec<_>>().join(", ");
+        self.data
+            .find_event(name)
+            .with_context(|| format!("the profile has no event `{name}` (known: {})", known()))
+    }
+}
+
 /// Parses a duration or zero.
 fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     if text.trim_end_matches(['h', 'm', 's']) == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
@@ -152,7 +178,8 @@ mod tests {
         let flags = "--thread ^GC --in-process 7 --in-container 3f2a --state on-cpu,disk --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
                      --collapse-recursion --merge-addresses --min-share 0.5%";
         let profile = ProfileBuilder::default().finish(Header::default());
-        let shaped = parse(flags).unwrap().apply(profile);
+        let shaped = parse(flags).unwrap();
+        let shaped = shaped.shaped(&profile);
         assert_eq!(shaped.header().edits.join(" "), flags);
     }
 
@@ -183,9 +210,10 @@ mod tests {
         builder.event(Event::at_frequency("cpu-clock", 99));
         let wall = builder.event(Event::at_frequency("wall", 49));
         let profile = builder.finish(Header::default());
-        assert_eq!(parse("").unwrap().event(&profile).unwrap(), EventId::FIRST);
-        assert_eq!(parse("--event wall").unwrap().event(&profile).unwrap(), wall);
-        let error = parse("--event off-cpu").unwrap().event(&profile).unwrap_err().to_string();
+        let event = |line| parse(line).unwrap().of(&profile).event();
+        assert_eq!(event("").unwrap(), EventId::FIRST);
+        assert_eq!(event("--event wall").unwrap(), wall);
+        let error = event("--event off-cpu").unwrap_err().to_string();
         assert_eq!(error, "the profile has no event `off-cpu` (known: cpu-clock, wall)");
     }
 

@@ -78,6 +78,81 @@ impl WaitCause {
         Self::Barrier,
         Self::NameResolution,
     ];
+
+    /// The name of the frame of the cause in a stack: `[lock]`.
+    #[must_use]
+    pub fn frame_name(self) -> String {
+        match self {
+            // The method of .NET in which a thread waits for asynchronous work.
+            Self::SyncOverAsync => "[Task.Wait]".to_owned(),
+            Self::Other => "[wait]".to_owned(),
+            cause => format!("[{cause}]"),
+        }
+    }
+
+    /// What ends the wait.
+    #[must_use]
+    pub fn group(self) -> WaitGroup {
+        match self {
+            Self::Lock
+            | Self::FullQueue
+            | Self::Semaphore
+            | Self::Connection
+            | Self::MemoryMap
+            | Self::FileLock => WaitGroup::Lock,
+            Self::ConditionVariable | Self::SyncOverAsync | Self::ChildProcess | Self::Barrier => {
+                WaitGroup::Partner
+            }
+            Self::SocketIo | Self::FileIo | Self::PageFault | Self::Pipe | Self::NameResolution => {
+                WaitGroup::Io
+            }
+            Self::RunQueue | Self::CpuQuota => WaitGroup::Cpu,
+            Self::GcSuspension => WaitGroup::Collection,
+            Self::Idle | Self::Sleep | Self::GracePeriod | Self::Other => WaitGroup::Rest,
+        }
+    }
+
+    /// The cause whose frame has a name.
+    #[must_use]
+    pub fn of_frame_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|cause| cause.frame_name() == name)
+    }
+}
+
+/// What ends waits, by which views colour them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitGroup {
+    /// Another thread leaves something that few can have: a lock, room in a queue, a connection.
+    Lock,
+    /// Another thread or process does its part.
+    Partner,
+    /// Input or output.
+    Io,
+    /// A CPU becomes free.
+    Cpu,
+    /// A garbage collection ends.
+    Collection,
+    /// Time, work that comes, or something unknown.
+    Rest,
+}
+
+impl WaitGroup {
+    /// Every group.
+    pub const ALL: &'static [Self] =
+        &[Self::Lock, Self::Partner, Self::Io, Self::Cpu, Self::Collection, Self::Rest];
+
+    /// The name in pages: `lock`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Partner => "partner",
+            Self::Io => "io",
+            Self::Cpu => "cpu",
+            Self::Collection => "collection",
+            Self::Rest => "rest",
+        }
+    }
 }
 
 impl fmt::Display for WaitCause {

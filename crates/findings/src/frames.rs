@@ -19,9 +19,13 @@ pub(crate) fn function<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
 
 /// The frames of the sampled thread, leaf first: without those of its waker, which are in front of labels.
 pub(crate) fn own_frames<'a>(profile: &Profile, stack: &'a Stack) -> &'a [FrameId] {
+    &stack.frames[own_begin(profile, stack)..]
+}
+
+/// The index of the leaf of the sampled thread.
+pub(crate) fn own_begin(profile: &Profile, stack: &Stack) -> usize {
     let is_label = |id: &FrameId| profile.frame(*id).kind == FrameKind::Label;
-    let begin = stack.frames.iter().rposition(is_label).map_or(0, |label| label + 1);
-    &stack.frames[begin..]
+    stack.frames.iter().rposition(is_label).map_or(0, |label| label + 1)
 }
 
 /// Whether a frame is managed or JIT code.

@@ -1,7 +1,7 @@
 //! What threads wait for, and what a profile shows beyond doubt.
 //!
 //! [`Waits`] gives each sample of a waiting thread a [`WaitCause`], by rules over its frames, and [`ProgramPlace`] the method of
-//! the program that waits. [`without_idle_threads`] is the view without threads that wait for work. [`analyze`] adds
+//! the program that waits. [`with_wait_causes`] is the view in which each wait has its cause, without threads that wait for work. [`analyze`] adds
 //! [findings](profiler_profile::Finding) to a profile, each with its evidence and its remedy: threads of a pool that block, a
 //! lock that many threads wait for, CPU time of a compiler, garbage collections that a runtime reported. A finding has
 //! thresholds that healthy programs do not reach; each is a constant with its reason.
@@ -64,16 +64,17 @@ mod text;
 mod thread_group;
 mod thread_time;
 mod top_level;
+mod wait_view;
 mod waiting;
 mod waits;
 mod weights;
 
 pub use self::{
-    cause::WaitCause,
+    cause::{WaitCause, WaitGroup},
     checked::checked_kinds,
-    idle::without_idle_threads,
     partners::{Partners, threads_with_unknown_partners},
     program_place::ProgramPlace,
+    wait_view::{IdleThreads, with_wait_causes},
     waits::Waits,
 };
 

@@ -1,6 +1,6 @@
 //! Where a thread is in its program: the method that is nearest to the leaf, and its callers.
 
-use profiler_profile::{FrameId, Profile, Stack};
+use profiler_profile::{FrameId, FrameKind, Profile, Stack};
 
 use crate::frames::{application_frames, is_managed, libc_frames, method_name, own_frames};
 
@@ -25,12 +25,18 @@ pub struct ProgramPlace<'a> {
 
 impl<'a> ProgramPlace<'a> {
     /// The method or function of the program that is nearest to the leaf, as findings name it. In a stack without one, the
-    /// first frame outside of the kernel and libc, and else the leaf. `None` for an empty stack.
+    /// first frame outside of the kernel and libc, and else the leaf. Above the cause of a wait, the first frame. `None` for an empty
+    /// stack.
     #[must_use]
     pub fn of(profile: &'a Profile, stack: &'a Stack) -> Option<Self> {
         let own = own_frames(profile, stack);
-        let begin =
-            application_frames(profile, stack).next().or_else(|| first_of_user(profile, own)).unwrap_or(0);
+        let is_wait = |id: &FrameId| profile.frame(*id).kind == FrameKind::Wait;
+        let begin = match own.iter().rposition(is_wait) {
+            Some(wait) => wait + 1,
+            None => {
+                application_frames(profile, stack).next().or_else(|| first_of_user(profile, own)).unwrap_or(0)
+            }
+        };
         let frames = own.get(begin..)?;
         let method = method_name(profile, profile.frame(*frames.first()?));
         Some(Self { method, frames })

@@ -16,6 +16,7 @@ use crate::{
     folded, label, svg_labels,
     title::{subtitle, title},
 };
+use profiler_findings::{WaitCause, WaitGroup};
 use profiler_profile::{Difference, FrameKind, Profile};
 
 /// The width of a character as a part of the font's size, for the length of labels where no script runs, as in a PDF. DejaVu
@@ -94,6 +95,12 @@ fn colours(profile: &Profile, options: &OutputOptions, lines: &[String]) -> Pale
     const JIT: [&str; 3] = ["#56c49f", "#6fcfae", "#45b892"];
     const INLINED: [&str; 3] = ["#dba6c4", "#e2b5cf", "#d397b9"];
     const NATIVE: [&str; 3] = ["#86c3ea", "#9acdee", "#75b9e5"];
+    const WAIT_LOCK: [&str; 3] = ["#e5736b", "#e8837c", "#e2635a"];
+    const WAIT_PARTNER: [&str; 3] = ["#e9a678", "#edb48c", "#e59864"];
+    const WAIT_IO: [&str; 3] = ["#b597e3", "#c0a6e7", "#aa88df"];
+    const WAIT_CPU: [&str; 3] = ["#ecd25c", "#efd972", "#e9cb46"];
+    const WAIT_COLLECTION: [&str; 3] = ["#5bc0b8", "#70c8c1", "#4ab8b0"];
+    const WAIT_REST: [&str; 3] = ["#c6ccd3", "#d0d5db", "#bcc3cb"];
     let kinds: HashMap<String, FrameKind> = profile
         .frame_views()
         .map(|frame| {
@@ -110,6 +117,14 @@ fn colours(profile: &Profile, options: &OutputOptions, lines: &[String]) -> Pale
                 FrameKind::Kernel => KERNEL,
                 FrameKind::Jit | FrameKind::Precompiled => JIT,
                 FrameKind::Inlined => INLINED,
+                FrameKind::Wait => match WaitCause::of_frame_name(name).map(WaitCause::group) {
+                    Some(WaitGroup::Lock) => WAIT_LOCK,
+                    Some(WaitGroup::Partner) => WAIT_PARTNER,
+                    Some(WaitGroup::Io) => WAIT_IO,
+                    Some(WaitGroup::Cpu) => WAIT_CPU,
+                    Some(WaitGroup::Collection) => WAIT_COLLECTION,
+                    Some(WaitGroup::Rest) | None => WAIT_REST,
+                },
                 _ => NATIVE,
             };
             let shade =

@@ -30,23 +30,22 @@ const GAP_COLUMNS: usize = 2;
 /// In place of the method of a wait whose stack was not captured.
 const NO_STACK: &str = "[no stack]";
 
-/// Writes the tables of a profile with one event.
+/// Writes the tables of a profile with one event, as it is shown.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
-    let shown = &options.displayed(profile);
     let width = options.width();
-    let heading = [title::title(shown), title::subtitle(shown)];
+    let heading = [title::title(profile), title::subtitle(profile)];
     for line in heading.iter().flat_map(|line| wrapped(&label::clean(line), width)) {
         writeln!(to, "{line}")?;
     }
-    write_states(shown, &mut to)?;
-    if shown.total_value() > 0 {
-        match WaitTable::of(profile, shown) {
-            Some(waits) => write_waits(shown, &waits, width, &mut to)?,
-            None => write_functions(shown, width, &mut to)?,
+    write_states(profile, &mut to)?;
+    if profile.total_value() > 0 {
+        match WaitTable::of(profile) {
+            Some(waits) => write_waits(profile, &waits, width, &mut to)?,
+            None => write_functions(profile, width, &mut to)?,
         }
     }
-    let findings = title::findings(shown);
+    let findings = title::findings(profile);
     if !findings.is_empty() {
         writeln!(to, "\nfindings")?;
         findings.iter().try_for_each(|finding| writeln!(to, "{finding}"))?;
@@ -152,7 +151,8 @@ mod tests {
 
     fn text(profile: &Profile, width_columns: Option<u16>) -> String {
         let mut bytes = Vec::new();
-        write(profile, &OutputOptions { width_columns, ..OutputOptions::default() }, &mut bytes).unwrap();
+        let options = OutputOptions { width_columns, ..OutputOptions::default() };
+        crate::Format::Top.write_with(profile, &options, &mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 

@@ -5,21 +5,26 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use profiler_findings::{ProgramPlace, WaitCause, Waits};
-use profiler_profile::{Profile, StringId, sum};
+use profiler_findings::{ProgramPlace, WaitCause};
+use profiler_profile::{FrameKind, Profile, Stack, StringId, sum};
 
 /// What threads do below a method of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Activity(Option<WaitCause>);
 
 impl Activity {
+    /// That of a stack, by the frame with the cause of its wait.
+    fn of(profile: &Profile, stack: &Stack) -> Self {
+        let frames = stack.frames.iter().map(|id| profile.frame(*id));
+        let wait = frames.rev().find(|frame| frame.kind == FrameKind::Wait);
+        Self(wait.and_then(|frame| WaitCause::of_frame_name(profile.string(frame.name))))
+    }
+
     /// The words of the table.
     pub(super) fn text(self) -> String {
         match self.0 {
             None => "on CPU".to_owned(),
-            // The method of .NET in which a thread waits for asynchronous work, as findings name it.
-            Some(WaitCause::SyncOverAsync) => "Task.Wait".to_owned(),
-            Some(cause) => cause.to_string(),
+            Some(cause) => cause.frame_name().trim_matches(['[', ']']).to_owned(),
         }
     }
 }
@@ -44,24 +49,23 @@ pub(super) struct WaitPath {
 }
 
 impl<'a> WaitTable<'a> {
-    /// The table of a profile with one event; `None` if its samples have no states. `shown` is the same profile with the frames
-    /// that are shown: rules need those of the measurement.
-    pub(super) fn of(profile: &Profile, shown: &'a Profile) -> Option<Self> {
+    /// The table of a profile with one event, in which waits have the frames of their causes; `None` if its samples have no states.
+    pub(super) fn of(profile: &'a Profile) -> Option<Self> {
         profile.samples().iter().any(|sample| sample.state.is_some()).then(|| {
-            let waits = Waits::of(profile);
             // Stacks are much fewer than samples.
             let mut stacks = HashMap::<_, u64>::new();
-            for (sample, shown_sample) in profile.samples().iter().zip(shown.samples()) {
-                let comm = shown.process(shown.thread(shown_sample.thread).process).comm;
-                let key = (comm, shown_sample.stack, Activity(waits.cause(sample)));
-                sum::add(stacks.entry(key).or_default(), sample.value);
+            for sample in profile.samples() {
+                let comm = profile.process(profile.thread(sample.thread).process).comm;
+                sum::add(stacks.entry((comm, sample.stack)).or_default(), sample.value);
             }
             let (mut methods, mut paths) = (BTreeMap::new(), BTreeMap::new());
-            for ((comm, stack, activity), value) in stacks {
-                let place = ProgramPlace::of(shown, shown.stack(stack));
+            for ((comm, stack), value) in stacks {
+                let stack = profile.stack(stack);
+                let activity = Activity::of(profile, stack);
+                let place = ProgramPlace::of(profile, stack);
                 let method = place.map(|place| place.method);
                 let frames = place.map_or(&[][..], |place| place.frames);
-                let functions = frames.iter().map(|frame| shown.frame(*frame).name).collect();
+                let functions = frames.iter().map(|frame| profile.frame(*frame).name).collect();
                 sum::add(methods.entry((activity, method)).or_default(), value);
                 sum::add(paths.entry(WaitPath { comm, functions, activity }).or_default(), value);
             }

@@ -2,13 +2,21 @@
 
 use std::{borrow::Cow, io};
 
+#[cfg(any(feature = "svg", feature = "html", feature = "top"))]
+use profiler_findings::{IdleThreads, with_wait_causes};
 use profiler_profile::{Difference, Profile};
 
-use crate::{Format, OutputOptions};
+use crate::{Format, OutputOptions, options::view_of};
 
 /// The samples of the selected event, for formats of a single event.
 fn of_event<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
     profile.single_event(options.event_of(profile))
+}
+
+/// The profile with the cause of each wait, for pictures, pages and tables.
+#[cfg(any(feature = "svg", feature = "html", feature = "top"))]
+fn with_causes(profile: Cow<'_, Profile>) -> Cow<'_, Profile> {
+    view_of(profile, |profile| with_wait_causes(profile, IdleThreads::Shown))
 }
 
 impl Format {
@@ -45,11 +53,19 @@ impl Format {
             #[cfg(feature = "folded")]
             Self::Folded => crate::folded::write(&of_event(profile, options), options, to),
             #[cfg(feature = "svg")]
-            Self::Svg => crate::svg::write(&options.displayed(&of_event(profile, options)), options, to),
+            Self::Svg => {
+                let shown = with_causes(of_event(profile, options));
+                crate::svg::write(&options.displayed(&shown), options, to)
+            }
             #[cfg(feature = "html")]
-            Self::Html => crate::html::write(&options.displayed(profile), options, to),
+            Self::Html => {
+                crate::html::write(&options.merged(&with_causes(Cow::Borrowed(profile))), options, to)
+            }
             #[cfg(feature = "top")]
-            Self::Top => crate::top::write(&of_event(profile, options), options, to),
+            Self::Top => {
+                let shown = with_causes(of_event(profile, options));
+                crate::top::write(&options.displayed(&shown), options, to)
+            }
             #[cfg(feature = "pprof")]
             Self::Pprof => crate::pprof::write(profile, to),
             #[cfg(feature = "speedscope")]
@@ -81,19 +97,28 @@ impl Format {
     ) -> io::Result<()> {
         let (before, after) = (of_event(difference.before(), options), of_event(difference.after(), options));
         let single = Difference::between(&before, &after);
-        let (before, after) = (options.displayed(&before), options.displayed(&after));
-        let merged = Difference::between(&before, &after);
         match self {
             #[cfg(feature = "folded")]
             Self::Folded => crate::differential::write_folded(&single, options, to),
             #[cfg(feature = "svg")]
             Self::Svg => {
-                crate::svg::write_difference(&merged, &crate::differential::lines(&merged, options), to)
+                let [before, after] = [before, after].map(with_causes);
+                let [before, after] = [&before, &after].map(|profile| options.displayed(profile));
+                let shown = Difference::between(&before, &after);
+                crate::svg::write_difference(&shown, &crate::differential::lines(&shown, options), to)
             }
             #[cfg(feature = "html")]
-            Self::Html => crate::html::write_difference(&merged, options, to),
+            Self::Html => {
+                let [before, after] = [before, after].map(with_causes);
+                let [before, after] = [&before, &after].map(|profile| options.merged(profile));
+                crate::html::write_difference(&Difference::between(&before, &after), options, to)
+            }
             #[cfg(feature = "top")]
-            Self::Top => crate::differential::write_table(&merged, options, to),
+            Self::Top => {
+                let [before, after] = [before, after].map(with_causes);
+                let [before, after] = [&before, &after].map(|profile| options.displayed(profile));
+                crate::differential::write_table(&Difference::between(&before, &after), options, to)
+            }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }

@@ -274,7 +274,7 @@ impl ProfileBuilder {
             }
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
-                if frame.kind == FrameKind::Label {
+                if matches!(frame.kind, FrameKind::Label | FrameKind::Wait) {
                     continue;
                 }
                 let outcome = match frame.symbolization {

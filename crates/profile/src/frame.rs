@@ -21,6 +21,8 @@ pub enum FrameKind {
     Inlined,
     /// No code but a text: the separator between a waiting stack and that of its waker, the name of the waker.
     Label,
+    /// No code but the cause of a wait: `[lock]`. The frames below it, towards the leaf, are those in which the thread waits.
+    Wait,
 }
 
 /// The kind of a frame by which views colour it: that of its code, or unsymbolized.
@@ -40,12 +42,21 @@ pub enum CodeKind {
     Inlined,
     /// A frame of any kind without a symbol.
     Unsymbolized,
+    /// [`FrameKind::Wait`]
+    Wait,
 }
 
 impl CodeKind {
     /// Every kind.
-    pub const ALL: &'static [Self] =
-        &[Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::Unsymbolized];
+    pub const ALL: &'static [Self] = &[
+        Self::Kernel,
+        Self::Native,
+        Self::Precompiled,
+        Self::Jit,
+        Self::Inlined,
+        Self::Unsymbolized,
+        Self::Wait,
+    ];
 }
 
 /// A file that code was loaded from.
@@ -162,6 +173,7 @@ impl Frame {
             (_, FrameKind::Precompiled) => CodeKind::Precompiled,
             (_, FrameKind::Jit) => CodeKind::Jit,
             (_, FrameKind::Inlined) => CodeKind::Inlined,
+            (_, FrameKind::Wait) => CodeKind::Wait,
         }
     }
 }

@@ -65,7 +65,9 @@ impl Profile {
 fn distinguishing_module(frame: &Frame) -> Option<ModuleId> {
     match frame.kind {
         FrameKind::Precompiled | FrameKind::Jit => None,
-        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined | FrameKind::Label => frame.module,
+        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined | FrameKind::Label | FrameKind::Wait => {
+            frame.module
+        }
     }
 }
 

@@ -40,6 +40,7 @@ mod event;
 mod event_session;
 mod finding;
 mod finding_facts;
+mod folded_waits;
 mod frame;
 mod function;
 mod ids;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use profiler::{Address, Profile, Profiler, profile::FrameKind};
-use profiler_tests::{Workload, run_beside_others, sample, sample_pid};
+use profiler_tests::{Workload, run_beside_others, sample, sample_pid, wait_until};
 
 use crate::dotnet_method_memory::without_diagnostics;
 
@@ -29,7 +29,11 @@ fn methods_of_a_runtime_have_the_names_of_a_session() {
         assert!(names.values().any(|name| name == "app!Workload.Cpu.Alpha()"), "{what}: {names:?}");
         let addresses: Vec<_> = names.keys().map(|address| Address::Instruction(*address)).collect();
         let mut symbolizer = Profiler::builder().symbolizer().unwrap();
-        let symbols = symbolizer.symbolize(program.pid(), &addresses).unwrap();
+        // A runtime that does not answer in a second has not its names yet, but a reason, and is asked again.
+        let symbols = wait_until("the names of all methods", || {
+            let symbols = symbolizer.symbolize(program.pid(), &addresses).unwrap();
+            symbols.iter().all(|symbol| symbol.source.is_ok()).then_some(symbols)
+        });
         let found: Vec<_> = symbols.iter().map(|symbol| symbol.name()).collect();
         assert_eq!(found, names.values().collect::<Vec<_>>(), "{what}");
     }

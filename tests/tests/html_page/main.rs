@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::{
     profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_findings},
     runtime_events::{known_events, many_events, of_cpu_samples},
-    waiting::{with_incident, with_incident_from_the_start, with_incident_of_waits, with_wakers},
+    waiting::{waits, with_incident, with_incident_from_the_start, with_incident_of_waits, with_wakers},
 };
 
 /// Upper limit for the page of a million samples with 50,000 stacks.
@@ -59,6 +59,7 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&known_events(), folder.path(), "runtime-events.html");
     write(&of_cpu_samples(), folder.path(), "cpu-runtime-events.html");
     write(&many_events(), folder.path(), "many-runtime-events.html");
+    write(&waits(), folder.path(), "waits.html");
     write(&with_wakers(), folder.path(), "wakers.html");
     write(&with_incident(), folder.path(), "incident.html");
     write(&with_incident_from_the_start(), folder.path(), "incident-from-the-start.html");
@@ -75,6 +76,7 @@ fn every_part_of_the_page_works_in_a_browser() {
         "lanes",
         "runtime_events",
         "states",
+        "waits",
         "wakers",
         "incident",
     ]

@@ -28,7 +28,7 @@ pub(super) fn with_wakers() -> Profile {
         (0, 0, 600, ThreadState::Blocked, format!("{lock};{UNLOCKS}")),
         (0, 700, 300, ThreadState::Blocked, format!("{lock};{TIMER}")),
         (1, 0, 100, ThreadState::Disk, format!("main;read_all;^io_schedule;{UNLOCKS}")),
-        (1, 500, 200, ThreadState::Blocked, "main;holds_lock;nanosleep".to_owned()),
+        (1, 500, 200, ThreadState::Blocked, "main;holds_lock;nanosleep;^hrtimer_nanosleep".to_owned()),
     ];
     for (thread, start_ms, length_ms, state, path) in waits {
         let (time_ns, value, thread) = (start_ms * NS_PER_MS, length_ms * NS_PER_MS, threads[thread]);
@@ -36,6 +36,29 @@ pub(super) fn with_wakers() -> Profile {
         builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state: Some(state), value });
     }
     builder.finish(header(1_200))
+}
+
+/// One second of ten threads: six wait for a lock in two ways, two for a socket, one for a CPU, and one works.
+pub(super) fn waits() -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let event = builder.event(Event::at_frequency("wall", 100));
+    let process = builder.process(7, "app");
+    let lock = "main;serve;pthread_mutex_lock;^futex_wait;^futex_do_wait";
+    let blocked = ThreadState::Blocked;
+    let paths = [
+        (4, blocked, lock),
+        (2, blocked, "main;serve;pthread_mutex_lock;^futex_wait;^schedule"),
+        (2, blocked, "main;fetch;recv;^tcp_recvmsg;^schedule"),
+        (1, ThreadState::Runnable, "main;work"),
+        (1, ThreadState::OnCpu, "main;work"),
+    ];
+    let threads = paths.iter().flat_map(|path| std::iter::repeat_n(path, path.0));
+    for (tid, (_, state, path)) in (7..).zip(threads) {
+        let (thread, stack) = (builder.thread(process, tid, "app"), stack(&mut builder, path));
+        let state = Some(*state);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 100 });
+    }
+    builder.finish(header(1_000))
 }
 
 /// A stack from its path, root first: `^` begins the name of a kernel function, `~` that of a label.

@@ -10,7 +10,7 @@ const PERF_MAP_PREFIXES: [(&str, &str); 2] = [("py::", "cpython"), ("JS:", "v8js
 /// `None` where the runtime is unknown and for a frame that is no code.
 pub(super) fn of(frame: &Frame, name: &str) -> Option<&'static str> {
     match frame.kind {
-        FrameKind::Label => None,
+        FrameKind::Label | FrameKind::Wait => None,
         FrameKind::Kernel => Some("kernel"),
         FrameKind::Precompiled => Some("dotnet"),
         _ if is_dotnet(frame) => Some("dotnet"),

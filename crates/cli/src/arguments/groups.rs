@@ -65,6 +65,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "per_container",
             "per_state",
             "addresses",
+            "wait_frames",
         ],
     ),
     ("Limits", &["max_overhead"]),

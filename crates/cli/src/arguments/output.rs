@@ -46,6 +46,10 @@ pub(in super::super) struct StackArguments {
     /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones
     #[arg(long)]
     addresses: bool,
+    /// Show the frames of runtime, libc and kernel in which threads wait, in place of one frame with the cause, as [lock], in flame
+    /// graphs, tables and the live view
+    #[arg(long)]
+    wait_frames: bool,
 }
 
 impl OutputArguments {
@@ -65,6 +69,7 @@ impl StackArguments {
             per_container: self.per_container,
             per_state: self.per_state,
             addresses: self.addresses,
+            wait_frames: self.wait_frames,
             ..OutputOptions::default()
         }
     }

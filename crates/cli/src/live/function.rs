@@ -15,13 +15,14 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The kinds of code, in the order of the legend of the HTML page.
-    pub(super) const CODE_KINDS: [Self; 6] = [
+    pub(super) const CODE_KINDS: [Self; 7] = [
         Self::Frame(CodeKind::Jit),
         Self::Frame(CodeKind::Precompiled),
         Self::Frame(CodeKind::Native),
         Self::Frame(CodeKind::Inlined),
         Self::Frame(CodeKind::Kernel),
         Self::Frame(CodeKind::Unsymbolized),
+        Self::Frame(CodeKind::Wait),
     ];
 
     /// The name in the legend of the HTML page.
@@ -34,6 +35,7 @@ impl Kind {
             Self::Frame(CodeKind::Jit) => "JIT",
             Self::Frame(CodeKind::Inlined) => "inlined",
             Self::Frame(CodeKind::Unsymbolized) => "unsymbolized",
+            Self::Frame(CodeKind::Wait) => "wait",
         }
     }
 }

@@ -62,12 +62,9 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
     let mut state = LiveState::new(
         History::new(arguments.window),
         arguments.stacks.options(),
-        Box::new(move |profile| {
-            let shaped = shape.apply(profile);
-            match shape.view(&shaped) {
-                Cow::Owned(view) => view,
-                Cow::Borrowed(_) => shaped,
-            }
+        Box::new(move |profile| match shape.view(&profile) {
+            Cow::Owned(view) => view,
+            Cow::Borrowed(_) => profile,
         }),
     );
 

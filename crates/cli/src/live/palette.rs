@@ -127,6 +127,7 @@ fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
         Kind::Frame(CodeKind::Jit) => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
         Kind::Frame(CodeKind::Inlined) => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
         Kind::Frame(CodeKind::Unsymbolized) => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
+        Kind::Frame(CodeKind::Wait) => [(0xe0, 0x7b, 0x6f), (0xe4, 0x8a, 0x80), (0xe8, 0x99, 0x91)],
         Kind::Group => [(0xdf, 0xe4, 0xea), (0xe3, 0xe7, 0xec), (0xe7, 0xeb, 0xef)],
     }
 }
@@ -140,6 +141,7 @@ fn indexed(kind: Kind) -> Shades<u8> {
         Kind::Frame(CodeKind::Jit) => [79, 115, 78],
         Kind::Frame(CodeKind::Inlined) => [182, 218, 176],
         Kind::Frame(CodeKind::Unsymbolized) => [250, 251, 252],
+        Kind::Frame(CodeKind::Wait) => [173, 174, 210],
         Kind::Group => [254, 255, 253],
     }
 }
@@ -152,6 +154,7 @@ fn sixteen(kind: Kind) -> Color {
         Kind::Frame(CodeKind::Jit) => Color::Green,
         Kind::Frame(CodeKind::Inlined) => Color::LightMagenta,
         Kind::Frame(CodeKind::Unsymbolized) => Color::Gray,
+        Kind::Frame(CodeKind::Wait) => Color::LightRed,
         Kind::Group => Color::White,
     }
 }

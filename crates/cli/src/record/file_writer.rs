@@ -1,7 +1,6 @@
 //! Writes the files of a recorder, keeps their number and bytes within limits, and runs the command of `--exec`.
 
 use std::{
-    borrow::Cow,
     env,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -123,9 +122,9 @@ impl FileWriter {
     }
 
     fn write_file(&self, profile: &Profile, path: &Path) -> Result<()> {
-        let profile = self.shape.apply(profile.clone());
-        let options = OutputOptions { event: Some(self.shape.event(&profile)?), ..self.options };
-        let shown = if self.format.is_view() { self.shape.view(&profile) } else { Cow::Borrowed(&profile) };
+        let profile = self.shape.of(profile);
+        let options = OutputOptions { event: Some(profile.event()?), ..self.options };
+        let shown = if self.format.is_view() { profile.view() } else { profile.data };
         OutputFile::open(path)?.write(|to| self.format.write_with(&shown, &options, to))?;
         Ok(())
     }

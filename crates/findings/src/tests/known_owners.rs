@@ -3,7 +3,7 @@
 use profiler_profile::{Finding, FindingKind, GcMode, LockOwner, ManagedThread, ThreadState};
 
 use super::{HZ, NS_PER_S, Threads};
-use crate::without_idle_threads;
+use crate::{IdleThreads, with_wait_causes};
 
 const READ: &str = "start_thread@libc.so.6;shop!Shop.Price.Read();\
                     System.Private.CoreLib!System.Threading.Monitor.Enter(object);pthread_cond_wait@libc.so.6";
@@ -230,7 +230,7 @@ fn a_known_owner_that_waits_like_a_main_loop_is_named_and_not_hidden() {
     let expected = "; the owner is in convert (waits for a child process), thread 12 (worker)";
     assert!(finding.evidence.ends_with(expected), "{finding}");
     assert!(finding.remedy.starts_with("run other programs before"), "{finding}");
-    let shown = without_idle_threads(&profile);
+    let shown = with_wait_causes(&profile, IdleThreads::Hidden);
     assert!(shown.samples().iter().any(|sample| shown.thread(sample.thread).tid == BUSY));
 }
 

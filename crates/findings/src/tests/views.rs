@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use profiler_profile::{Event, RuntimeEvent, RuntimeEventKind, Sampling, ThreadState};
 
 use super::{HZ, Threads};
-use crate::{WaitCause, Waits, without_idle_threads};
+use crate::{IdleThreads, ProgramPlace, WaitCause, Waits, with_wait_causes};
 
 const LOOP: &str = "main;run_loop;epoll_wait@libc.so.6";
 const WORK: &str = "main;compute";
@@ -16,7 +16,7 @@ fn the_ledger_counts_idle_samples_and_the_view_has_none() {
     let profile = threads.add(2, ThreadState::Blocked, LOOP).add(1, ThreadState::OnCpu, LOOP).profile();
     let ledger = profile.first_ledger();
     assert_eq!((ledger.idle, ledger.reported), (2 * 10 * HZ, 3 * 10 * HZ));
-    let view = without_idle_threads(&profile);
+    let view = with_wait_causes(&profile, IdleThreads::Hidden);
     assert_eq!((view.total_value(), view.samples().len()), (10 * HZ, 1));
     assert_eq!(view.samples()[0].state, Some(ThreadState::OnCpu));
     assert_eq!((view.ledger(), view.findings()), (profile.ledger(), profile.findings()));
@@ -39,7 +39,7 @@ fn the_view_without_idle_threads_has_all_runtime_events() {
         fields: Box::default(),
     });
     let profile = threads.profile();
-    let view = without_idle_threads(&profile);
+    let view = with_wait_causes(&profile, IdleThreads::Hidden);
     assert_eq!((view.samples().len(), view.runtime_events().len()), (1, 1));
 }
 
@@ -52,11 +52,59 @@ fn idle_durations_are_counted_as_samples() {
 }
 
 #[test]
-fn a_profile_without_idle_threads_is_its_own_view() {
-    let profile = Threads::wall().add(1, ThreadState::Blocked, "main;take;pthread_mutex_lock").profile();
-    assert!(matches!(without_idle_threads(&profile), Cow::Borrowed(_)));
+fn a_profile_without_states_is_its_own_view() {
     let cpu = Threads::cpu().add(1, None, LOOP).profile();
-    assert!(matches!(without_idle_threads(&cpu), Cow::Borrowed(_)));
+    assert!(matches!(with_wait_causes(&cpu, IdleThreads::Hidden), Cow::Borrowed(_)));
+    let waits = Threads::wall().add(1, ThreadState::Blocked, LOOP).profile();
+    let view = with_wait_causes(&waits, IdleThreads::Shown);
+    assert!(matches!(with_wait_causes(&view, IdleThreads::Shown), Cow::Borrowed(_)), "it has its causes");
+}
+
+#[test]
+fn each_wait_has_a_frame_with_its_cause() {
+    let stack = |state, folded: &str| {
+        let profile = Threads::wall().add(1, state, folded).profile();
+        let view = with_wait_causes(&profile, IdleThreads::Shown);
+        let stack = view.stack(view.samples()[0].stack);
+        let place = ProgramPlace::of(&view, stack).map(|place| place.method.to_owned());
+        let names = stack.frames.iter().rev().map(|id| view.string(view.frame(*id).name));
+        (names.collect::<Vec<_>>().join(";"), place)
+    };
+    for (state, folded, expected, place) in [
+        (
+            ThreadState::Blocked,
+            "main;take;pthread_mutex_lock@libc.so.6;futex_wait_[k]",
+            "main;take;[lock];pthread_mutex_lock;futex_wait",
+            Some("take"),
+        ),
+        (ThreadState::Blocked, LOOP, "main;run_loop;[idle];epoll_wait", Some("run_loop")),
+        (ThreadState::OnCpu, WORK, WORK, Some("compute")),
+        (ThreadState::Runnable, WORK, "main;compute;[run queue]", Some("compute")),
+    ] {
+        assert_eq!(
+            stack(state, folded),
+            (expected.to_owned(), place.map(str::to_owned)),
+            "{state:?} {folded}"
+        );
+    }
+}
+
+#[test]
+fn the_cause_is_above_the_waits_of_the_thread_and_below_no_waker() {
+    let folded = "main;take;pthread_mutex_lock@libc.so.6;--;unlock;other;~owner";
+    let profile = Threads::wall().add(1, ThreadState::Blocked, folded).profile();
+    let view = with_wait_causes(&profile, IdleThreads::Shown);
+    let names = view.stack(view.samples()[0].stack).frames.iter().rev();
+    let names: Vec<_> = names.map(|id| view.string(view.frame(*id).name)).collect();
+    assert_eq!(names[..5], ["main", "take", "[lock]", "pthread_mutex_lock", "--"]);
+}
+
+#[test]
+fn each_cause_has_a_name_of_its_own() {
+    for &cause in WaitCause::ALL {
+        assert_eq!(WaitCause::of_frame_name(&cause.frame_name()), Some(cause));
+    }
+    assert_eq!(WaitCause::of_frame_name("[libfoo.so]"), None);
 }
 
 #[test]

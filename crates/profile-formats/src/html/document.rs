@@ -33,6 +33,9 @@ pub(super) struct Document<'a> {
     states: Vec<&'static str>,
     functions: function::Columns,
     tree: Tree,
+    /// Whether the page begins with the frames in which threads wait, and not with their causes alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    wait_frames: bool,
     processes: Processes,
     threads: Threads,
     /// For each event, one profile, or the earlier and the later one of a difference.
@@ -131,6 +134,7 @@ impl<'a> Document<'a> {
             states: ThreadState::ALL.iter().map(|state| state.option()).collect(),
             functions,
             tree,
+            wait_frames: options.wait_frames,
             processes,
             threads,
             initial_event: if events.len() > 1 { initial_event(profiles[0], options).index() } else { 0 },

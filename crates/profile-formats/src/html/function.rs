@@ -6,6 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
 use super::{side::Side, text::Texts};
+use profiler_findings::WaitCause;
 use profiler_profile::{
     CodeKind, FrameId, FrameKind, FrameView, LocationView, ModuleView, Reason, SymbolSource,
     UnsymbolizedFrames,
@@ -62,6 +63,9 @@ pub(super) struct Columns {
     /// The indices of labels: the separator between a waiting stack and that of its waker, and names of wakers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     labels: Vec<usize>,
+    /// The indices of causes of waits, each with its group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits: Vec<(usize, &'static str)>,
 }
 
 impl<'a> Functions<'a> {
@@ -94,6 +98,10 @@ impl<'a> Functions<'a> {
             columns.symbolization.push(texts.number(known.symbolizations()));
             if known.is_label {
                 columns.labels.push(index);
+            }
+            if known.is_wait {
+                let cause = WaitCause::of_frame_name(identity.name).unwrap_or(WaitCause::Other);
+                columns.waits.push((index, cause.group().name()));
             }
         }
         columns
@@ -132,6 +140,7 @@ struct Details<'a> {
     /// The sources of its symbols, and the reasons where it has none.
     sources: IndexSet<Result<SymbolSource, Reason>>,
     is_label: bool,
+    is_wait: bool,
 }
 
 impl<'a> Details<'a> {
@@ -139,8 +148,11 @@ impl<'a> Details<'a> {
         self.module = self.module.or(frame.module().map(ModuleView::path));
         let kind_samples = self.samples.entry(frame.code_kind()).or_default();
         *kind_samples = kind_samples.saturating_add(samples);
-        self.sources.insert(frame.source());
+        if !matches!(frame.kind(), FrameKind::Label | FrameKind::Wait) {
+            self.sources.insert(frame.source());
+        }
         self.is_label |= frame.kind() == FrameKind::Label;
+        self.is_wait |= frame.kind() == FrameKind::Wait;
     }
 
     /// The index of the kind with most samples.
@@ -229,6 +241,23 @@ mod tests {
         let separator = frame("--", FrameKind::Label, "", symbolization, &mut builder);
         let (_, columns, _) = columns(builder, &[(kernel, 1), (separator, 1)]);
         assert_eq!(columns["labels"], json!([1]));
+    }
+
+    #[test]
+    fn causes_of_waits_have_their_groups() {
+        let mut builder = ProfileBuilder::default();
+        let symbolization = Symbolization::Symbol(SymbolSource::Kallsyms);
+        let names = ["schedule", "[lock]", "[run queue]"];
+        let kinds = [FrameKind::Kernel, FrameKind::Wait, FrameKind::Wait];
+        let frames = names.iter().zip(kinds).map(|(name, kind)| {
+            let name = builder.string(name);
+            let address = ElfAddress(0);
+            (builder.frame(Frame { name, kind, module: None, address, location: None, symbolization }), 1)
+        });
+        let frames: Vec<_> = frames.collect();
+        let (_, columns, _) = columns(builder, &frames);
+        assert_eq!(columns["waits"], json!([[1, "lock"], [2, "cpu"]]));
+        assert_eq!(columns["kind"], json!([0, 6, 6]));
     }
 
     #[test]

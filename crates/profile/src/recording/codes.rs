@@ -42,7 +42,7 @@ macro_rules! codes {
 }
 
 codes! {
-    FrameKind { Kernel = 1, Native = 2, Precompiled = 3, Jit = 4, Inlined = 5, Label = 6 }
+    FrameKind { Kernel = 1, Native = 2, Precompiled = 3, Jit = 4, Inlined = 5, Label = 6, Wait = 7 }
     SymbolSource {
         Kallsyms = 1,
         SymbolTable = 2,

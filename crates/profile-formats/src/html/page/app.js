@@ -36,6 +36,7 @@ export class App {
     this.graphs = new Graphs(this.shown, this.presenter, this.colours, {
       onSelectFunction,
       onZoom: () => this.address.noteChange(),
+      onOpenWait: () => this.openWaits(),
     });
     this.timeViews = new TimeViews(this.shown, this.presenter, this.colours, {
       onSelectRange: (range) => this.selectRange(range),
@@ -55,6 +56,8 @@ export class App {
     for (const part of [getElement("widths").parentElement, getElement("note")]) part.hidden = !isDifference;
     getElement("hot").textContent = isDifference ? "Largest changes" : "Hot functions";
     getElement("roots").value = initialGrouping;
+    getElement("waits").value = shown.showsWaitFrames ? "frames" : "causes";
+    getElement("waits").parentElement.hidden = !shown.hasWaitFrames;
     showDetails(getElement("details"), this.presenter, null);
     this.setTheme(null);
     fillEventChoice(shown);
@@ -83,6 +86,7 @@ export class App {
     on("event", "change", () => this.showEvent(getElement("event").selectedIndex));
     on("state", "change", () => this.showStates(shown.stateChoices[getElement("state").selectedIndex]));
     on("colouring", "change", () => this.setColouring(getElement("colouring").value));
+    on("waits", "change", () => this.setWaitFrames(getElement("waits").value === "frames"));
     on("roots", "change", () => this.rebuildTree());
     on("order", "change", () => this.rebuildTree());
     on("side", "change", () => this.setRootSide());
@@ -181,6 +185,18 @@ export class App {
     this.graphs.redraw();
     this.showLegend();
     this.address.noteChange();
+  }
+
+  /** Shows the frames in which threads wait, or their causes alone. */
+  setWaitFrames(/** @type {boolean} */ areShown) {
+    this.shown.showsWaitFrames = areShown;
+    this.rebuildTree();
+  }
+
+  /** Shows the frames in which threads wait, after a click on a cause. */
+  openWaits() {
+    getElement("waits").value = "frames";
+    this.setWaitFrames(true);
   }
 
   setWidths() {

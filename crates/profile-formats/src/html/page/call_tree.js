@@ -3,7 +3,7 @@
 import { required } from "./required.js";
 import { listChildren } from "./tree_items.js";
 
-/** @import { Functions, Profile, Timeline } from "./document.js" */
+/** @import { Functions, Profile, StackTree, Timeline } from "./document.js" */
 /** @import { Selection } from "./states.js" */
 
 /**
@@ -202,7 +202,7 @@ export function collectSelectedStacks({ tree, timelines, functions }, selection,
 
 /** Copies the sampled nodes of the tree of all stacks below one root after another. */
 class StackCopier {
-  constructor(tree, /** @type {NodeColumnsBuilder} */ nodes) {
+  constructor(/** @type {StackTree} */ tree, /** @type {NodeColumnsBuilder} */ nodes) {
     this.tree = tree;
     this.nodes = nodes;
     this.copyOf = new Int32Array(tree.parent.length).fill(-1);
@@ -220,9 +220,10 @@ class StackCopier {
   /** Adds the samples of a profile, and copies nodes that the current root does not have yet. */
   addSamples(/** @type {number} */ side, /** @type {Timeline} */ timeline, /** @type {ArrayLike<number>} */ entries) {
     const { nodes, copyOf } = this;
+    const { placeOf } = this.tree;
     for (let index = 0; index < entries.length; index += 1) {
       const entry = entries[index];
-      const node = timeline.node[entry];
+      const node = placeOf ? placeOf[timeline.node[entry]] : timeline.node[entry];
       if (copyOf[node] < 0) this.copyPath(node);
       nodes.counts[side][copyOf[node]] += timeline.count[entry];
       const stateColumn = nodes.columnOfState[timeline.state[entry]];

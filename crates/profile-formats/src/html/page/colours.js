@@ -14,6 +14,17 @@ export const KINDS = {
   inlined: "inlined",
   kernel: "kernel",
   unsymbolized: "unsymbolized",
+  wait: "cause of a wait",
+};
+
+/** The labels of the groups of causes of waits, in the order of the legend. */
+export const WAIT_GROUPS = {
+  lock: "lock",
+  partner: "other threads",
+  io: "input and output",
+  cpu: "CPU",
+  collection: "garbage collection",
+  rest: "sleep, other",
 };
 
 /** The part of the background colour in boxes that do not match the search. */
@@ -51,6 +62,11 @@ export class ThemeColours {
   }
 }
 
+/** The name of the colour of a function: its kind, or the group of the cause of a wait. */
+export function getSwatch(/** @type {Functions} */ { kind, waitGroup }, /** @type {number} */ functionIndex) {
+  return kind[functionIndex] === "wait" ? `wait-${waitGroup[functionIndex]}` : kind[functionIndex];
+}
+
 /** The part of the background colour in each shade of a kind's colour. */
 const SHADES = [0, 0.12, 0.24];
 
@@ -69,14 +85,15 @@ export class KindColours {
 
   readStyleColours(/** @type {number[]} */ background) {
     this.boxes = {};
-    for (const kind of [...Object.keys(KINDS), "root"]) {
+    const waits = Object.keys(WAIT_GROUPS).map((group) => `wait-${group}`);
+    for (const kind of [...Object.keys(KINDS).filter((name) => name !== "wait"), ...waits, "root"]) {
       const colour = readStyleColour(`--${kind}`);
       this.boxes[kind] = SHADES.map((part) => createShade(blend(colour, background, part), background));
     }
   }
 
   getColour(functionIndex, isFaded) {
-    const { plain, faded } = this.boxes[this.functions.kind[functionIndex]][this.shadeOf[functionIndex]];
+    const { plain, faded } = this.boxes[getSwatch(this.functions, functionIndex)][this.shadeOf[functionIndex]];
     return isFaded ? faded : plain;
   }
 }

@@ -18,7 +18,16 @@ import { readRuntimeEvents } from "./runtime_events.js";
  * @property {string[]} module path of the module, or ""
  * @property {string[]} place source file and line as file:line, or ""
  * @property {string[]} symbolization the source of the symbol, or the reason why it is missing
+ * @property {Record<number, string>} waitGroup the group of each cause of waits, by its index
  * @property {Uint8Array} isLabel 1 for texts that are no code: the separator before a waker's stack, and the waker's name
+ */
+
+/**
+ * Stacks, root first; a parent precedes its children.
+ * @typedef {object} StackTree
+ * @property {Int32Array} parent
+ * @property {Int32Array} function
+ * @property {Int32Array} [placeOf] in a folded tree, the place of each node of the whole tree
  */
 
 /**
@@ -55,7 +64,8 @@ import { readRuntimeEvents } from "./runtime_events.js";
  * @property {Measurement[]} measurements of each profile, for the selected event
  * @property {Timeline[]} timelines of each profile, for the selected event
  * @property {Functions} functions
- * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent precedes its children
+ * @property {StackTree} tree all stacks
+ * @property {boolean} showsWaitFrames whether the page begins with the frames in which threads wait
  * @property {Record<string, Int32Array>} rootsByGrouping for each grouping, the root function of each thread, or -1
  * @property {string} initialGrouping a key of `rootsByGrouping`
  * @property {string[]} states the names of the states of a thread: keys of `STATES`
@@ -82,6 +92,7 @@ export async function readProfile(/** @type {string} */ base64) {
     initialEvent: json.initial_event,
     functions,
     tree: readTree(json.tree),
+    showsWaitFrames: json.wait_frames === true,
     rootsByGrouping: addRoots(functions, json),
     initialGrouping: json.roots,
     states: json.states,
@@ -117,6 +128,7 @@ function readFunctions({ functions, kinds, strings }) {
     module: functions.module.map(text),
     place: functions.file.map(place),
     symbolization: functions.symbolization.map(text),
+    waitGroup: Object.fromEntries(functions.waits ?? []),
     isLabel: markLabels(functions),
   };
 }

@@ -22,11 +22,12 @@ export class Graphs {
    * @param {ShownSamples} shown
    * @param {Presenter} presenter
    * @param {ThemeColours} colours
-   * @param {{onSelectFunction: (functionIndex: number) => void, onZoom: () => void}} options
+   * @param {{onSelectFunction: (functionIndex: number) => void, onZoom: () => void, onOpenWait: () => void}} options
    */
-  constructor(shown, presenter, colours, { onSelectFunction, onZoom }) {
+  constructor(shown, presenter, colours, { onSelectFunction, onZoom, onOpenWait }) {
     this.shown = shown;
     this.onZoom = onZoom;
+    this.onOpenWait = onOpenWait;
     this.presenter = presenter;
     this.colours = colours;
     /** The node that the flame graph is zoomed to. */
@@ -37,7 +38,7 @@ export class Graphs {
     this.search = null;
     /** @type {number | null} the function whose callers and callees are shown */
     this.selectedFunction = null;
-    this.flame = this.createFlameView("flame", "Flame graph", (node) => this.zoom(node));
+    this.flame = this.createFlameView("flame", "Flame graph", (node) => this.open(node));
     this.sandwich = new SandwichView(presenter, {
       createFlameView: (id, label, onZoom) => this.createFlameView(id, label, onZoom),
       onSelectFunction,
@@ -102,6 +103,19 @@ export class Graphs {
     if (node === this.zoomed) return;
     this.zoomHistory.push(this.zoomed);
     this.zoomTo(node);
+  }
+
+  /** Zooms to a box that the user chose. The cause of waits shows their frames below it. */
+  open(/** @type {number} */ node) {
+    const isFolded = this.isFoldedWait(node);
+    this.zoom(node);
+    if (isFolded) this.onOpenWait();
+  }
+
+  /** Whether a box is the cause of waits whose frames are not shown. */
+  isFoldedWait(/** @type {number} */ node) {
+    const { shown, flame } = this;
+    return !shown.showsWaitFrames && shown.profile.functions.kind[flame.shownTree.function[node]] === "wait";
   }
 
   zoomTo(/** @type {number} */ node) {

@@ -20,6 +20,7 @@ export function createKeys(/** @type {App} */ app) {
     createKey("c", "show the next state", () => selectNext("state")),
     createKey("k", "colour boxes by state or by kind of code", () => selectNext("colouring")),
   ];
+  const waitKeys = [createKey("x", "show the frames of waits, or their causes alone", () => selectNext("waits"))];
   const runtimeKeys = [createKey("v", "runtime events", () => app.goToTab("events"))];
   const differenceKeys = [createKey("b", "widths of both, before or after", () => selectNext("widths"))];
   return [
@@ -39,6 +40,7 @@ export function createKeys(/** @type {App} */ app) {
     createKey("o", "change the order of siblings", () => selectNext("order")),
     ...(shown.profile.events.length > 1 ? eventKeys : []),
     ...(timeViews.lanes ? stateKeys : []),
+    ...(shown.hasWaitFrames ? waitKeys : []),
     ...(timeViews.eventView ? runtimeKeys : []),
     ...(shown.isDifference() ? differenceKeys : []),
     createKey("d", "switch between dark and light", () => app.switchTheme()),

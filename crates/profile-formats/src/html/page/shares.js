@@ -1,7 +1,7 @@
 // Presents one profile: sample counts and shares, and boxes coloured by kind of code.
 
 import { MAX_STEP_LENGTH } from "./breadcrumbs.js";
-import { KindColours, KINDS } from "./colours.js";
+import { getSwatch, KindColours, KINDS, WAIT_GROUPS } from "./colours.js";
 import { joinWithSeparators } from "./details.js";
 import {
   createElement,
@@ -94,7 +94,8 @@ export class ProfilePresenter {
   }
 
   fillBox(context, /** @type {CallTree} */ tree, /** @type {number} */ node, isFaded, /** @type {BoxPlace} */ place) {
-    if (this.colouring === "state" && tree.states.length > 0) {
+    const isWait = this.functions.kind[tree.function[node]] === "wait";
+    if (this.colouring === "state" && tree.states.length > 0 && !isWait) {
       this.stateColours.fillBox(context, tree, node, isFaded, place);
     } else {
       context.fillStyle = this.colours.getColour(tree.function[node], isFaded);
@@ -108,18 +109,29 @@ export class ProfilePresenter {
 
   /** Creates the elements before a function's name in the table. */
   createNameMarks(functionIndex) {
-    const kind = this.functions.kind[functionIndex];
-    return [createElement("span", { class: `swatch ${kind}`, title: KINDS[kind] })];
+    const title = KINDS[this.functions.kind[functionIndex]];
+    return [createElement("span", { class: `swatch ${getSwatch(this.functions, functionIndex)}`, title })];
   }
 
-  /** Creates the legend of the states of the samples, if boxes have their colours, else of the kinds of code. */
+  /**
+   * Creates the legend of the states of the samples, if boxes have their colours, else of the kinds of code, and of the causes of
+   * waits.
+   */
   createLegend(/** @type {string[]} */ sampledStates) {
-    if (sampledStates.length > 0 && this.colouring === "state") return createStateLegend(sampledStates);
+    const isByState = sampledStates.length > 0 && this.colouring === "state";
+    return [...(isByState ? createStateLegend(sampledStates) : this.createKindLegend()), ...this.createWaitLegend()];
+  }
+
+  createKindLegend() {
     const used = new Set(this.functions.kind);
-    const kinds = Object.entries(KINDS).filter(([kind]) => used.has(kind));
-    return kinds.map(([kind, label]) =>
-      createElement("li", {}, createElement("span", { class: `swatch ${kind}` }), label),
-    );
+    const kinds = Object.entries(KINDS).filter(([kind]) => kind !== "wait" && used.has(kind));
+    return kinds.map(([kind, label]) => createLegendItem(kind, label));
+  }
+
+  createWaitLegend() {
+    const used = new Set(Object.values(this.functions.waitGroup));
+    const groups = Object.entries(WAIT_GROUPS).filter(([group]) => used.has(group));
+    return groups.map(([group, label], index) => createLegendItem(`wait-${group}`, index === 0 ? `waits for: ${label}` : label));
   }
 
   /** Creates the lines of samples for a box. */
@@ -156,6 +168,10 @@ export class ProfilePresenter {
   describeMatches(/** @type {number[]} */ [count], /** @type {CallTree} */ tree, /** @type {number} */ zoomed) {
     return `${formatPercent(count, tree.sides[0].total[zoomed])} of samples`;
   }
+}
+
+function createLegendItem(/** @type {string} */ swatch, /** @type {string} */ label) {
+  return createElement("li", {}, createElement("span", { class: `swatch ${swatch}` }), label);
 }
 
 export function createShareCell(count, totals) {

@@ -1,5 +1,7 @@
 // What of the profile is shown: an event, a time range, states and threads.
 
+import { foldWaits, hasWaitFrames } from "./folded_waits.js";
+import { listFunctionsTo } from "./lanes.js";
 import { required } from "./required.js";
 import { markMatchedNodes } from "./search.js";
 import { countSamplesBySpan, createRunFilter, cutRuns, keepThreads, sliceTimeline, sumRunsBySpan } from "./spans.js";
@@ -22,6 +24,10 @@ export class ShownSamples {
     /** 1 for each thread that is shown; null shows all. @type {Uint8Array | null} */
     this.threadMask = null;
     this.eventIndex = profile.initialEvent;
+    this.hasWaitFrames = hasWaitFrames(profile.functions);
+    this.showsWaitFrames = profile.showsWaitFrames;
+    /** The stacks without the frames in which threads wait. */
+    this.foldedTree = this.hasWaitFrames ? foldWaits(profile.tree, profile.functions) : profile.tree;
     /** The samples of each profile, of all threads. @type {number[]} */
     this.sampleCounts = [];
     /** The states of the event's samples, if there are several. @type {number[]} */
@@ -70,13 +76,26 @@ export class ShownSamples {
       : countSamplesBySpan(timelines[0], mask, marked);
   }
 
-  /** The timelines and the part of them that is shown. Runs are cut at the ends of the selected range. */
+  /** The stacks and timelines, and the part of them that is shown. Runs are cut at the ends of the selected range. */
   select() {
-    const { profile, range } = this;
+    const { range } = this;
+    const profile = this.showsWaitFrames ? this.profile : this.foldWaits();
     const selection = { ...range, states: this.stateChoice.mask, separateStates: this.sampledStates };
     if (this.isWholeTime() || !this.getRunFilter()) return { profile, selection };
     const timelines = [this.cutTimeline(range)];
     return { profile: { ...profile, timelines }, selection: { ...selection, from: 0, to: 0 } };
+  }
+
+  /** Lists the functions of the path from the root to a node of the tree of all stacks, as they are shown. */
+  listFunctionsTo(/** @type {number} */ node) {
+    const { foldedTree, profile, showsWaitFrames } = this;
+    const { placeOf } = foldedTree;
+    return placeOf && !showsWaitFrames ? listFunctionsTo(foldedTree, placeOf[node]) : listFunctionsTo(profile.tree, node);
+  }
+
+  /** The profile without the frames in which threads wait. */
+  foldWaits() {
+    return { ...this.profile, tree: this.foldedTree };
   }
 
   /** The samples of a range as a timeline of one span. Runs are cut at its ends. */

@@ -3,10 +3,11 @@
 import { Bands } from "./bands.js";
 import { announce, formatDuration, formatSeconds, formatValueAndUnit, getElement } from "./elements.js";
 import { describeEvent, EventView } from "./event_view.js";
+import { findWaitingFunction } from "./folded_waits.js";
 import { HeatMap } from "./heat_map.js";
 import { readIncident } from "./incident.js";
 import { IncidentView } from "./incident_view.js";
-import { LanesView, listFunctionsTo } from "./lanes.js";
+import { LanesView } from "./lanes.js";
 import { LaneMarks } from "./marks.js";
 import { required } from "./required.js";
 import { showStack } from "./stack_list.js";
@@ -75,13 +76,13 @@ export class TimeViews {
 
   /** Shows the stack of a run, with the way to it in the flame graph. */
   showRun(/** @type {number} */ run) {
-    const { tree, functions } = this.shown.profile;
+    const { functions } = this.shown.profile;
     const lanes = required(this.shown.profile.lanes);
-    const path = listFunctionsTo(tree, lanes.node[run]);
+    const path = this.shown.listFunctionsTo(lanes.node[run]);
     const names = path.map((index) => functions.name[index]);
     const onZoom = () => this.options.onZoomToStack(lanes.thread[run], path);
     showStack(getElement("lane-stack"), this.describeRun(run), names, onZoom);
-    announce(`${this.describeRun(run)}, in ${functions.name[path.at(-1)] ?? "no function"}`);
+    announce(`${this.describeRun(run)}, in ${functions.name[findWaitingFunction(functions, path)] ?? "no function"}`);
   }
 
   /** Draws the view of a tab, which had no size while it was hidden. */
@@ -111,7 +112,7 @@ export class TimeViews {
   /** Compares the time before an incident with the time since. */
   showIncident() {
     const { shown } = this;
-    this.incidentView?.show(shown.profile, (range) => shown.cutTimeline(range), shown.stateChoice.mask);
+    this.incidentView?.show(shown.foldWaits(), (range) => shown.cutTimeline(range), shown.stateChoice.mask);
   }
 
   /** Shows the selected range in all views, with the samples or the time in it. */

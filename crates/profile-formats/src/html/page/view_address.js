@@ -10,7 +10,7 @@ import { TABS } from "./tabs.js";
 /** @import { App } from "./app.js" */
 
 /** The choices that are in the address where they are not the first one. */
-const CHOICES = ["roots", "order", "side", "widths", "colouring"];
+const CHOICES = ["waits", "roots", "order", "side", "widths", "colouring"];
 
 /** Browsers limit how often a page changes its address. */
 const DELAY_MS = 200;
@@ -76,6 +76,7 @@ export class ViewAddress {
     shown.threadMask = markThreads(profile.threads, readNumbers("threads"));
     getElement("all-threads").hidden = shown.threadMask === null;
     for (const id of CHOICES) selectOption(id, read(id));
+    shown.showsWaitFrames = getElement("waits").value === "frames";
     getElement("pattern").value = read("search");
     getElement("event-filter").value = read("filter");
     if (event >= 0) getElement("event").selectedIndex = event;
