@@ -2,7 +2,7 @@
 
 import { announce, formatDuration, formatSeconds, getElement, NUMBER_FORMAT } from "./elements.js";
 import { EventTable } from "./event_table.js";
-import { findWaitingFunction } from "./folded_waits.js";
+import { nameWaitingFunction } from "./folded_waits.js";
 import { listFunctionsTo } from "./lanes.js";
 import { required } from "./required.js";
 import { findNearestStack, showStack } from "./stack_list.js";
@@ -74,7 +74,7 @@ export class EventView {
     const title = `${describeEvent(events, event)}: ${describeSource(own >= 0, near)}`;
     const onZoom = near && (() => this.onZoom(near.thread, path));
     showStack(getElement("event-stack"), title, names, onZoom);
-    announce(`${title}${names.length > 0 ? `, in ${functions.name[findWaitingFunction(functions, path)]}` : ""}`);
+    announce(`${title}${names.length > 0 ? `, in ${nameWaitingFunction(functions, path)}` : ""}`);
   }
 }
 

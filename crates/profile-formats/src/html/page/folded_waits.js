@@ -36,10 +36,11 @@ export function foldWaits(tree, { kind, isLabel }) {
   return { ...added.build(), placeOf };
 }
 
-/** The function of a path, root first, in which a thread is: the one above the cause of its wait, else the last one. */
-export function findWaitingFunction(/** @type {Functions} */ { kind }, /** @type {number[]} */ path) {
+/** The name of the function in which a thread is: of a path, root first, the one above the cause of its wait, else the last one. */
+export function nameWaitingFunction(/** @type {Functions} */ { kind, name }, /** @type {number[]} */ path) {
   const wait = path.findIndex((index) => kind[index] === "wait");
-  return wait < 0 ? path.at(-1) : path[wait - 1];
+  const place = path[(wait < 0 ? path.length : wait) - 1];
+  return place === undefined ? "no function" : name[place];
 }
 
 /** Nodes that are added to a tree: a parent has one added child for each function. */

@@ -3,7 +3,7 @@
 import { Bands } from "./bands.js";
 import { announce, formatDuration, formatSeconds, formatValueAndUnit, getElement } from "./elements.js";
 import { describeEvent, EventView } from "./event_view.js";
-import { findWaitingFunction } from "./folded_waits.js";
+import { nameWaitingFunction } from "./folded_waits.js";
 import { HeatMap } from "./heat_map.js";
 import { readIncident } from "./incident.js";
 import { IncidentView } from "./incident_view.js";
@@ -82,7 +82,7 @@ export class TimeViews {
     const names = path.map((index) => functions.name[index]);
     const onZoom = () => this.options.onZoomToStack(lanes.thread[run], path);
     showStack(getElement("lane-stack"), this.describeRun(run), names, onZoom);
-    announce(`${this.describeRun(run)}, in ${functions.name[findWaitingFunction(functions, path)] ?? "no function"}`);
+    announce(`${this.describeRun(run)}, in ${nameWaitingFunction(functions, path)}`);
   }
 
   /** Draws the view of a tab, which had no size while it was hidden. */
