@@ -9,6 +9,21 @@ impl Profile {
     /// runtime, of libc and of the kernel in which the thread waits. The stacks of wakers remain, and so does the ledger.
     #[must_use]
     pub fn with_folded_waits(&self) -> Cow<'_, Self> {
+        self.with_stacks_of_waits(fold_stack)
+    }
+
+    /// A copy without the frames of the causes of waits: with the stacks that were measured.
+    #[must_use]
+    pub fn without_wait_causes(&self) -> Cow<'_, Self> {
+        self.with_stacks_of_waits(|profile, stack, copy| {
+            copy.stack_with(stack, |index| profile.frame(stack.frames[index]).kind != FrameKind::Wait)
+        })
+    }
+
+    fn with_stacks_of_waits(
+        &self,
+        copy_stack: impl Fn(&Self, &Stack, &mut ProfileCopy<'_>) -> StackId,
+    ) -> Cow<'_, Self> {
         if !self.frames().any(|frame| frame.kind == FrameKind::Wait) {
             return Cow::Borrowed(self);
         }
@@ -17,7 +32,7 @@ impl Profile {
         for sample in self.samples() {
             let stack = *stacks
                 .entry(sample.stack)
-                .or_insert_with(|| fold_stack(self, self.stack(sample.stack), &mut copy));
+                .or_insert_with(|| copy_stack(self, self.stack(sample.stack), &mut copy));
             copy.sample(sample, stack);
         }
         copy.runtime_events();
@@ -40,8 +55,8 @@ mod tests {
     use super::*;
     use crate::{Frame, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
 
-    /// The only stack after it was folded, leaf first. Labels begin with `~`, causes with `[`.
-    fn folded(names: &[&str]) -> Vec<String> {
+    /// A profile with one stack, leaf first. Labels begin with `~`, causes with `[`.
+    fn profile(names: &[&str]) -> Profile {
         let mut builder = ProfileBuilder::default();
         let mut frame = |text: &&str| {
             let name = builder.string(text);
@@ -63,10 +78,23 @@ mod tests {
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
         builder.sample(0, 0, thread, stack, 1);
-        let profile = builder.finish(Header::default());
-        let folded = profile.with_folded_waits();
-        let stack = folded.stack(folded.samples()[0].stack);
-        stack.frames.iter().map(|id| folded.string(folded.frame(*id).name).to_owned()).collect()
+        builder.finish(Header::default())
+    }
+
+    fn names(profile: &Profile) -> Vec<String> {
+        let stack = profile.stack(profile.samples()[0].stack);
+        stack.frames.iter().map(|id| profile.string(profile.frame(*id).name).to_owned()).collect()
+    }
+
+    fn folded(frames: &[&str]) -> Vec<String> {
+        names(&profile(frames).with_folded_waits())
+    }
+
+    #[test]
+    fn without_causes_a_stack_is_as_it_was_measured() {
+        let stack = profile(&["futex_wait", "lock", "[lock]", "work"]);
+        assert_eq!(names(&stack.without_wait_causes()), ["futex_wait", "lock", "work"]);
+        assert!(matches!(profile(&["work"]).without_wait_causes(), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) enum Layout {
 pub(super) struct Areas {
     /// The target and the state of sampling.
     pub(super) status: Rect,
+    /// A finding; it has no rows where no finding is shown.
+    pub(super) finding: Rect,
     pub(super) graph: Rect,
     /// The hot functions, with a line of headings.
     pub(super) list: Rect,
@@ -31,13 +33,14 @@ pub(super) struct Areas {
 
 impl Areas {
     /// Divides a terminal; `None` if it is too small.
-    pub(super) fn new(terminal: Rect, layout: Layout) -> Option<Self> {
+    pub(super) fn new(terminal: Rect, layout: Layout, has_finding: bool) -> Option<Self> {
         const STATUS_ROWS: u16 = 2;
-        const OTHER_ROWS: u16 = STATUS_ROWS + 2;
+        let finding_rows = u16::from(has_finding);
+        let other_rows = STATUS_ROWS + finding_rows + 2;
         if terminal.width < MIN_COLUMNS || terminal.height < MIN_ROWS {
             return None;
         }
-        let middle = terminal.height - OTHER_ROWS;
+        let middle = terminal.height - other_rows;
         let graph_rows = match layout {
             Layout::Both => middle - middle / 3,
             Layout::Graph => middle,
@@ -51,6 +54,7 @@ impl Areas {
         };
         Some(Self {
             status: next(STATUS_ROWS),
+            finding: next(finding_rows),
             graph: next(graph_rows),
             list: next(middle - graph_rows),
             details: next(1),
@@ -68,9 +72,11 @@ mod tests {
         for layout in [Layout::Both, Layout::Graph, Layout::List] {
             for rows in MIN_ROWS..100 {
                 let terminal = Rect::new(0, 0, MIN_COLUMNS, rows);
-                let Areas { status, graph, list, details, bottom } = Areas::new(terminal, layout).unwrap();
-                let parts = [status, graph, list, details, bottom];
+                let areas = Areas::new(terminal, layout, rows % 2 == 0).unwrap();
+                let Areas { status, finding, graph, list, details, bottom } = areas;
+                let parts = [status, finding, graph, list, details, bottom];
                 assert!(parts.windows(2).all(|pair| pair[0].bottom() == pair[1].y));
+                assert_eq!(finding.height, (rows + 1) % 2);
                 assert_eq!((status.y, bottom.bottom()), (0, rows));
                 assert_eq!(graph.height == 0, layout == Layout::List);
                 assert_eq!(list.height == 0, layout == Layout::Graph);
@@ -81,7 +87,7 @@ mod tests {
     #[test]
     fn a_terminal_below_the_minimum_has_no_areas() {
         for (columns, rows) in [(MIN_COLUMNS - 1, 50), (80, MIN_ROWS - 1), (0, 0)] {
-            assert_eq!(Areas::new(Rect::new(0, 0, columns, rows), Layout::Both), None);
+            assert_eq!(Areas::new(Rect::new(0, 0, columns, rows), Layout::Both, false), None);
         }
     }
 }

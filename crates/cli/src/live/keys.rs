@@ -17,6 +17,7 @@ pub(super) enum Command {
     Pane,
     Layout,
     Sort,
+    Finding,
     Event,
     LiveState,
     Left,
@@ -33,7 +34,7 @@ pub(super) enum Command {
 }
 
 /// The keys and their descriptions.
-pub(super) const HELP: [(&str, &str); 18] = [
+pub(super) const HELP: [(&str, &str); 19] = [
     ("arrows, h j k l", "select the caller, the callee, the neighbours"),
     ("PgUp, PgDn", "move up or down by a page"),
     ("Enter", "zoom in; in the list: find the function in the graph"),
@@ -46,6 +47,7 @@ pub(super) const HELP: [(&str, &str); 18] = [
     ("Tab", "switch between graph and list"),
     ("v", "show both, only the graph, only the list"),
     ("t", "sort the list by self or by total"),
+    ("f", "show the next finding"),
     ("e", "show the next event"),
     ("x", "show the next state of threads, or all"),
     ("Space, p", "pause, resume"),
@@ -75,6 +77,7 @@ pub(super) fn command(key: KeyEvent) -> Option<Command> {
         KeyCode::Tab | KeyCode::BackTab => Command::Pane,
         KeyCode::Char('v') => Command::Layout,
         KeyCode::Char('t') => Command::Sort,
+        KeyCode::Char('f') => Command::Finding,
         KeyCode::Char('e') => Command::Event,
         KeyCode::Char('x') => Command::LiveState,
         KeyCode::Left | KeyCode::Char('h') => Command::Left,

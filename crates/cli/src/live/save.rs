@@ -1,6 +1,6 @@
 //! Saves the shown profile to a file, in the format of its extension.
 
-use std::{io, path::Path};
+use std::{borrow::Cow, io, path::Path};
 
 use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, printable};
@@ -17,7 +17,9 @@ pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, form
 }
 
 fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> io::Result<()> {
-    OutputFile::open(path)?.write(|to| format.write_with(profile, options, to))
+    // The shown profile has the causes of waits, which are no code.
+    let written = if format.is_view() { Cow::Borrowed(profile) } else { profile.without_wait_causes() };
+    OutputFile::open(path)?.write(|to| format.write_with(&written, options, to))
 }
 
 #[cfg(test)]

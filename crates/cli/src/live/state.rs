@@ -49,6 +49,10 @@ pub(super) struct LiveState {
     pub(super) tree: Tree,
     /// The event that is shown, once there are samples.
     event: Option<EventId>,
+    /// The findings of the window, as texts.
+    findings: Vec<String>,
+    /// The index of the finding that is shown.
+    shown_finding: usize,
     /// The state whose samples are shown; `None` shows all.
     thread_state: Option<ThreadState>,
     /// The value of the shown event's samples in each state, all states included.
@@ -79,6 +83,8 @@ impl LiveState {
             options,
             shown,
             event: None,
+            findings: Vec::new(),
+            shown_finding: 0,
             thread_state: None,
             state_values: BTreeMap::new(),
             span: Span::Window,
@@ -114,7 +120,19 @@ impl LiveState {
     }
 
     pub(super) fn areas(&self) -> Option<Areas> {
-        Areas::new(self.terminal, self.layout)
+        Areas::new(self.terminal, self.layout, !self.findings.is_empty())
+    }
+
+    /// The finding that is shown, with its number where there are several.
+    pub(super) fn finding(&self) -> Option<String> {
+        let index = self.shown_finding.min(self.findings.len().checked_sub(1)?);
+        let text = &self.findings[index];
+        let count = self.findings.len();
+        Some(if count > 1 {
+            format!("finding {} of {count}: {text}", index + 1)
+        } else {
+            format!("finding: {text}")
+        })
     }
 
     pub(super) fn show_message(&mut self, message: impl Into<String>) {
@@ -159,6 +177,7 @@ impl LiveState {
             Command::Sort => {
                 self.list.order = if self.list.order == Order::Own { Order::Total } else { Order::Own };
             }
+            Command::Finding => self.show_next_finding(),
             Command::Event => self.show_next_event(),
             Command::LiveState => self.show_next_state(),
             Command::Escape => {
@@ -316,6 +335,13 @@ impl LiveState {
         }
     }
 
+    fn show_next_finding(&mut self) {
+        match self.findings.len() {
+            0 => self.show_message("no finding in the window"),
+            count => self.shown_finding = (self.shown_finding + 1) % count,
+        }
+    }
+
     fn show_next_event(&mut self) {
         let profile = self.history.profile(self.span);
         let shown = self.event.unwrap_or_else(|| profile.default_event());
@@ -338,7 +364,13 @@ impl LiveState {
 
     /// Updates the shown profile.
     fn refresh(&mut self) {
-        let profile = (self.shape)(self.history.profile(self.span));
+        let mut profile = self.history.profile(self.span);
+        self.findings = match self.span {
+            Span::Window => findings(&mut profile),
+            // Samples before the window have no times.
+            Span::All => Vec::new(),
+        };
+        let profile = (self.shape)(profile);
         let event = self.event.unwrap_or_else(|| profile.default_event());
         self.event = self.event.or_else(|| profile.samples().first().map(|_| event));
         let profile = match profile.single_event(event) {
@@ -355,4 +387,10 @@ impl LiveState {
             search.update(&self.tree);
         }
     }
+}
+
+/// The findings of a profile as texts.
+fn findings(profile: &mut Profile) -> Vec<String> {
+    profiler_findings::analyze(profile);
+    profile.findings().iter().map(|finding| printable(&finding.to_string()).into_owned()).collect()
 }

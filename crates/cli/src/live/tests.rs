@@ -359,3 +359,31 @@ fn events_and_states_of_threads_are_switched() {
     press(&mut state, KeyCode::Char('e'));
     assert_eq!((state.tree.samples(), state.state_values.len()), (4, 0));
 }
+
+#[test]
+fn findings_of_the_window_are_above_the_graph_and_shown_in_turns() {
+    let profile = || {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 49));
+        let process = builder.process(7, "shop");
+        let frames = ["pthread_mutex_lock", "update", "main"];
+        let frames = frames.map(|name| test_profile::function(&mut builder, name, 1)).to_vec();
+        let stack = builder.stack(frames, StackEnd::Root);
+        for (tick, tid) in (0..490).flat_map(|tick| (7..12).map(move |tid| (tick, tid))) {
+            let thread = builder.thread(process, tid, "shop");
+            let (time_ns, state) = (tick * 1_000_000_000 / 49, Some(ThreadState::Blocked));
+            builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state, value: 1 });
+        }
+        builder.finish(Header { duration_ns: 10_000_000_000, ..Header::default() })
+    };
+    let mut state = state_with(profile());
+    let shown = lines(&mut state);
+    assert!(shown[2].starts_with("finding: ") && shown[2].contains("update"), "{shown:#?}");
+    assert_eq!(shown[3], "|all");
+    press(&mut state, KeyCode::Char('f'));
+    assert!(lines(&mut state)[2].starts_with("finding: "), "the only one");
+    press(&mut state, KeyCode::Char('w'));
+    assert_eq!(lines(&mut state)[2], "|all", "all samples have no times");
+    press(&mut state, KeyCode::Char('f'));
+    assert!(text(&mut state).contains("no finding in the window"));
+}

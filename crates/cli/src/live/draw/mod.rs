@@ -23,6 +23,7 @@ pub(super) fn draw(state: &LiveState, palette: Palette, buffer: &mut Buffer) -> 
         return None;
     };
     status::draw(state, palette, areas.status, buffer);
+    status::draw_finding(state, palette, areas.finding, buffer);
     graph::draw(state, palette, areas.graph, buffer);
     list::draw(state, palette, areas.list, buffer);
     status::draw_details(state, palette, areas.details, buffer);

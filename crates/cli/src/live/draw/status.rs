@@ -45,6 +45,13 @@ pub(super) fn draw(state: &LiveState, palette: Palette, area: Rect, buffer: &mut
     }
 }
 
+/// Draws the finding that is shown.
+pub(super) fn draw_finding(state: &LiveState, palette: Palette, area: Rect, buffer: &mut Buffer) {
+    if let Some(finding) = state.finding().filter(|_| area.height > 0) {
+        write(buffer, area.x, area.y, area.width, &finding, palette.notice());
+    }
+}
+
 /// Notices that change how the graph is to be read: search, pause, end of sampling.
 fn marks(state: &LiveState) -> Vec<String> {
     let mut marks = Vec::new();
