@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use profiler_profile::Profile;
+use profiler_profile::{Finding, Profile};
 use profiler_profile_formats::{Format, OutputOptions};
 
 use super::file_command::FileCommand;
@@ -93,7 +93,7 @@ impl FileWriter {
         match self.write_file(profile, &path) {
             Ok(()) => {
                 self.number = number;
-                self.log.write("written", &[("file", &path.to_string_lossy())]);
+                self.log_written(&path, profile.findings());
                 self.run_command(&path);
             }
             Err(error) => {
@@ -142,6 +142,15 @@ impl FileWriter {
             Ok(removed) => removed.iter().for_each(|path| self.log_removed(path)),
             Err(error) => self.log.write_failure("remove old files", &error.to_string()),
         }
+    }
+
+    /// Logs a file with the number of findings, and the first one.
+    fn log_written(&self, path: &Path, findings: &[Finding]) {
+        let (file, count) = (path.to_string_lossy(), findings.len().to_string());
+        let first = findings.first().map(ToString::to_string);
+        let fields = [("file", Some(&*file)), ("findings", Some(&count)), ("finding", first.as_deref())];
+        let fields: Vec<_> = fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        self.log.write("written", &fields);
     }
 
     fn log_removed(&self, path: &Path) {
