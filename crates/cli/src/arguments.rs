@@ -31,7 +31,7 @@ use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
     event_sets::EventSets,
-    shape::ShapeArguments,
+    shape::{ShapeArguments, TimeRange, parse_time_range},
     wrong_arguments::WrongArguments,
 };
 
@@ -161,7 +161,12 @@ pub(super) enum Action {
         /// The recorded profile from before
         before: PathBuf,
         /// The recorded profile from after
-        after: PathBuf,
+        #[arg(required_unless_present = "with")]
+        after: Option<PathBuf>,
+        /// Compare with this time of the same profile, since the start of sampling: 10s..20s, or 10s.. up to its end. --from and --to
+        /// select the time before
+        #[arg(long, value_name = "FROM..TO", conflicts_with = "after", value_parser = parse_time_range)]
+        with: Option<TimeRange>,
         #[command(flatten)]
         output: OutputArguments,
         #[command(flatten)]

@@ -10,6 +10,7 @@ use super::{
     arguments::{CommonArguments, OutputArguments, ViewArguments},
     exit,
     outputs::Outputs,
+    shape::TimeRange,
     standard_streams::print_messages,
     write_profile,
     wrong_arguments::WrongArguments,
@@ -38,27 +39,43 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     Ok(exit::code_of(&profile.data))
 }
 
-/// `profiler diff`: writes the difference of two recorded profiles to all outputs, and the table to standard error if no
-/// output has it. Returns the exit code.
+/// What a profile is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After<'a> {
+    /// Another recorded profile.
+    Profile(&'a Path),
+    /// A time of the same profile.
+    Time(TimeRange),
+}
+
+/// `profiler diff`: writes the difference of two recorded profiles, or of two times of one, to all outputs, and the table to standard
+/// error if no output has it. Returns the exit code.
 pub(super) fn diff(
     before: &Path,
-    after: &Path,
+    after: After<'_>,
     arguments: &ViewArguments,
     output: &OutputArguments,
     common: &CommonArguments,
 ) -> Result<u8> {
     let outputs = Outputs::open(output, Format::Top)?;
     outputs.confine(common, false)?;
-    let (before, after) = (read(before, arguments)?, read(after, arguments)?);
-    let [before, after] = [&before, &after].map(|profile| arguments.shape.of(profile));
+    let before = read(before, arguments)?;
+    let (after, shape_after) = match after {
+        After::Profile(path) => (Some(read(path, arguments)?), arguments.shape.clone()),
+        After::Time(range) => (None, arguments.shape.at(range)),
+    };
+    let shapes = [&arguments.shape, &shape_after];
+    let profiles = [&before, after.as_ref().unwrap_or(&before)];
+    let durations_ns = [0, 1].map(|side| shapes[side].time().length_ns(profiles[side].header().duration_ns));
+    let [before, after] = [0, 1].map(|side| shapes[side].of(profiles[side]));
     let of_before = before.event()?;
     let same_event = after.data.find_event(&before.data.event(of_before).name);
     let of_after = same_event.map_or_else(|| after.event(), Ok)?;
     let (data_before, data_after) = (before.data.single_event(of_before), after.data.single_event(of_after));
-    let difference = Difference::between(&data_before, &data_after);
+    let difference = Difference::between(&data_before, &data_after).in_times(durations_ns);
     let (view_before, view_after) = (before.view(), after.view());
     let (view_before, view_after) = (view_before.single_event(of_before), view_after.single_event(of_after));
-    let shown = Difference::between(&view_before, &view_after);
+    let shown = difference.of_views(&view_before, &view_after);
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();

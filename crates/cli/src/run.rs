@@ -14,7 +14,9 @@ use super::{
     hints, list, live, manual,
     nettrace_file::NettraceFile,
     outputs::Outputs,
-    print_error, progress, record, report, saved_profile,
+    print_error, progress, record,
+    report::{self, After},
+    saved_profile,
     shape::ShapedProfile,
     signals,
     standard_streams::print_message,
@@ -48,7 +50,8 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
             report::report(recording, view, output, &arguments.common)
         }
         Some(Action::Top { recording, view }) => report::top(recording, view, &arguments.common),
-        Some(Action::Diff { before, after, output, view }) => {
+        Some(Action::Diff { before, after, with, output, view }) => {
+            let after = after.as_deref().map_or(After::Time(with.unwrap_or_default()), After::Profile);
             report::diff(before, after, view, output, &arguments.common)
         }
         None => sample(arguments),

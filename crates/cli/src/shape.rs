@@ -101,6 +101,16 @@ impl ShapeArguments {
         }
     }
 
+    /// The same filters for another time.
+    pub(super) fn at(&self, TimeRange { from, to }: TimeRange) -> Self {
+        Self { from: Some(from), to, ..self.clone() }
+    }
+
+    /// The time of the samples.
+    pub(super) fn time(&self) -> TimeRange {
+        TimeRange { from: self.from.unwrap_or_default(), to: self.to }
+    }
+
     /// Whether `--from` or `--to` is given.
     pub(super) fn has_times(&self) -> bool {
         self.from.is_some() || self.to.is_some()
@@ -148,6 +158,33 @@ impl ShapedProfile<'_> {
         self.data
             .find_event(name)
             .with_context(|| format!("the profile has no event `{name}` (known: {})", known()))
+    }
+}
+
+/// A part of the time of a profile, since the start of sampling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TimeRange {
+    pub(super) from: Duration,
+    /// `None` for the end of the profile.
+    pub(super) to: Option<Duration>,
+}
+
+impl TimeRange {
+    /// The length of the part of a profile of this duration, nanoseconds.
+    pub(super) fn length_ns(self, duration_ns: u64) -> u64 {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.to.map_or(duration_ns, ns).min(duration_ns).saturating_sub(ns(self.from))
+    }
+}
+
+/// Parses `10s..20s` and `10s..`.
+pub(super) fn parse_time_range(text: &str) -> std::result::Result<TimeRange, String> {
+    let (from, to) = text.split_once("..").ok_or_else(|| format!("`{text}` has no `..`, as in 10s..20s"))?;
+    let to = if to.is_empty() { None } else { Some(parse_time(to)?) };
+    let range = TimeRange { from: parse_time(from)?, to };
+    match range.to {
+        Some(to) if range.from >= to => Err(format!("{text} ends before it begins: no sample is in it")),
+        _ => Ok(range),
     }
 }
 
@@ -223,6 +260,19 @@ mod tests {
         assert!(check("--from 3s --to 2s").unwrap_err().contains("--from 3s is not before --to 2s"));
         assert!(check("--from 2s --to 2000ms").is_err() && check("--to 0").is_err());
         assert!(check("--from 2s --to 3s").is_ok() && check("--from 2s").is_ok() && check("").is_ok());
+    }
+
+    #[test]
+    fn a_range_of_time_has_two_ends() {
+        let seconds = Duration::from_secs;
+        let range = |text| parse_time_range(text);
+        assert_eq!(range("10s..20s"), Ok(TimeRange { from: seconds(10), to: Some(seconds(20)) }));
+        assert_eq!(range("0..1s").unwrap().length_ns(500_000_000), 500_000_000);
+        assert_eq!(range("2s..").unwrap().length_ns(5_000_000_000), 3_000_000_000);
+        assert_eq!(range("9s..").unwrap().length_ns(5_000_000_000), 0);
+        for wrong in ["10s", "..", "20s..10s", "5s..5s", "x..y"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -15,9 +15,9 @@ const EDIT: &str = "without idle threads (--show-idle)";
 /// Whether a view has the samples of threads that wait for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleThreads {
-    /// It has none of them.
+    /// The view is without these samples.
     Hidden,
-    /// It has them all.
+    /// The view has these samples.
     Shown,
 }
 

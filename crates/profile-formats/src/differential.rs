@@ -1,18 +1,21 @@
 //! Differences of two profiles: differential folded stacks and the table of changed functions.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     io::{self, BufWriter, Write},
 };
 
 use super::{OutputOptions, folded, label, short_name::fitting_function, table::wrapped, title};
 use profiler_profile::{
-    Sampling,
+    Event, FrameKind, Profile, Sampling,
     difference::{Change, Difference, FunctionChange},
 };
 
-/// Rows of the table.
+/// Rows of the tables, and of the one of significant changes.
 const FUNCTIONS: usize = 25;
+const SIGNIFICANT: usize = 15;
+
+const NS_PER_S: f64 = 1e9;
 
 /// Columns before the name of a function.
 const INDENT: usize = 52;
@@ -56,6 +59,7 @@ pub(super) fn write_folded(
     to.flush()
 }
 
+/// Writes the totals, the functions whose share of the time changed by more than noise, and other functions whose own share changed.
 pub(super) fn write_table(
     difference: &Difference<'_>,
     options: &OutputOptions,
@@ -67,37 +71,115 @@ pub(super) fn write_table(
         let heading = format!("{side}  {}: {}", title::title(profile), title::subtitle(profile));
         wrapped(&label::clean(&heading), width).iter().try_for_each(|line| writeln!(to, "{line}"))?;
     }
+    writeln!(to, "\n{}", totals(difference))?;
     let unit = match difference.after().first_event().sampling {
         Sampling::Durations { .. } | Sampling::Times { .. } => "time",
         Sampling::Occurrences { .. } => "occurrences",
         Sampling::Sums { .. } => "the sum",
         _ => "samples",
     };
-    let own = format!("self, % of {unit}");
-    writeln!(to, "\n       {own:<33}total, %")?;
-    writeln!(to, " before   after   change           before   after   function")?;
-    let changed = |function: &FunctionChange<'_>| function.self_change.points() != 0.0;
-    for function in difference.functions().iter().filter(|function| changed(function)).take(FUNCTIONS) {
-        let columns = width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS);
-        let name = fitting_function(&label::name(function.name), function.module, columns);
-        let [own, total] = [&function.self_change, &function.total_change];
-        writeln!(
-            to,
-            "{} {:>+8.2} \u{b1}{:<6.2}{} {} {} {name}",
-            sides(own),
-            own.points(),
-            own.noise_points(),
-            mark(own),
-            sides(total),
-            mark(total)
-        )?;
-    }
+    let functions = difference.functions();
+    let significant = significant_changes(difference, &functions);
+    let heading = format!("changed by more than noise, % of {unit}");
+    write_rows(&heading, &significant, width, &mut to)?;
+    let is_shown =
+        |function: &FunctionChange<'_>| significant.iter().any(|shown| std::ptr::eq(*shown, function));
+    let changed =
+        |function: &&FunctionChange<'_>| function.self_change.points() != 0.0 && !is_shown(function);
+    let others: Vec<_> = functions.iter().filter(changed).take(FUNCTIONS - significant.len()).collect();
+    write_rows(&format!("other changes, by self, % of {unit}"), &others, width, &mut to)?;
     writeln!(
         to,
         "\n* more than noise, with 95 % confidence in each by itself; samples of one thread are not quite independent,\n  \
          so take what is near its \u{b1} for noise"
     )?;
     to.flush()
+}
+
+/// Writes functions with their shares of both profiles.
+fn write_rows(
+    heading: &str,
+    functions: &[&FunctionChange<'_>],
+    width: usize,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    if functions.is_empty() {
+        return Ok(());
+    }
+    writeln!(to, "\n{heading}")?;
+    writeln!(to, "              total                      self")?;
+    writeln!(to, " before   after   change           before   after   function")?;
+    let columns = width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS);
+    for function in functions {
+        let name = fitting_function(&label::name(function.name), function.module, columns);
+        let [own, total] = [&function.self_change, &function.total_change];
+        let noise = format!("{:>+8.2} \u{b1}{:<6.2}{}", total.points(), total.noise_points(), mark(total));
+        writeln!(to, "{} {noise} {} {} {name}", sides(total), sides(own), mark(own))?;
+    }
+    Ok(())
+}
+
+/// What changed in all: the average number of threads at a time where the event measures time, else the number each second.
+fn totals(difference: &Difference<'_>) -> String {
+    let event = difference.after().first_event();
+    let profiles = [difference.before(), difference.after()];
+    let values = profiles.map(Profile::total_value);
+    let amounts = profiles.map(|profile| title::value_text(profile.first_event(), profile.total_value()));
+    let durations = difference.durations_ns().map(|ns| ns as f64);
+    let amounts = format!("{} -> {}", amounts[0], amounts[1]);
+    if durations.contains(&0.0) {
+        return format!("total  {amounts}");
+    }
+    let rate = |side: usize| {
+        let value = values[side] as f64;
+        match profiles[side].first_event().unit_ns() {
+            Some(unit_ns) => value * unit_ns as f64 / durations[side],
+            None => value * NS_PER_S / durations[side],
+        }
+    };
+    let (before, after) = (rate(0), rate(1));
+    let what = match event.unit_ns() {
+        Some(_) if event.name == Event::CPU_CLOCK => "CPUs",
+        Some(_) => "threads at a time",
+        None => "each second",
+    };
+    let factor = if before > 0.0 { format!(", {:.2} times as much", after / before) } else { String::new() };
+    format!("total  {before:.2} -> {after:.2} {what}{factor} ({amounts})")
+}
+
+/// The functions of the program whose total share changed by more than noise, the largest change first; of those in the same samples, the
+/// outermost one and then its callees. Functions in nearly all stacks, of the kernel and without a symbol are left out.
+fn significant_changes<'a, 'b>(
+    difference: &Difference<'_>,
+    functions: &'b [FunctionChange<'a>],
+) -> Vec<&'b FunctionChange<'a>> {
+    let distances = distances_from_root(difference);
+    let mut found: Vec<_> = functions
+        .iter()
+        .filter_map(|function| Some((function, *distances.get(&(function.name, function.module))?)))
+        .filter(|(function, _)| {
+            function.total_change.is_beyond_noise() && !function.total_change.is_of_nearly_all()
+        })
+        .collect();
+    let size = |function: &FunctionChange<'_>| function.total_change.points().abs();
+    found.sort_by(|(a, a_distance), (b, b_distance)| {
+        size(b).total_cmp(&size(a)).then_with(|| a_distance.cmp(b_distance))
+    });
+    found.into_iter().map(|(function, _)| function).take(SIGNIFICANT).collect()
+}
+
+/// The smallest distance of each function of the program from the root of a stack.
+fn distances_from_root<'a>(difference: &Difference<'a>) -> HashMap<(&'a str, &'a str), usize> {
+    let mut distances = HashMap::new();
+    for stack in [difference.before(), difference.after()].into_iter().flat_map(Profile::stack_views) {
+        for (distance, frame) in stack.frames().rev().enumerate() {
+            if frame.source().is_ok() && !matches!(frame.kind(), FrameKind::Kernel | FrameKind::Label) {
+                let smallest = distances.entry((frame.name(), frame.module_name())).or_insert(distance);
+                *smallest = distance.min(*smallest);
+            }
+        }
+    }
+    distances
 }
 
 fn sides(change: &Change) -> String {
@@ -112,7 +194,7 @@ fn mark(change: &Change) -> char {
 mod tests {
     use super::*;
     use crate::Format;
-    use profiler_profile::{Profile, test_profile::folded};
+    use profiler_profile::{Header, ProfileBuilder, Sample, StackEnd, test_profile::folded};
 
     fn written(before: &Profile, after: &Profile, format: Format) -> String {
         let mut bytes = Vec::new();
@@ -158,6 +240,48 @@ mod tests {
             !text.contains(" main\n"),
             "a function without a change of its self samples is left out: {text}"
         );
+    }
+
+    #[test]
+    fn the_table_begins_with_the_totals() {
+        let line = |difference: Difference<'_>| {
+            let mut bytes = Vec::new();
+            Format::Top.write_difference(&difference, &OutputOptions::default(), &mut bytes).unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            text.lines().find(|line| line.starts_with("total ")).unwrap().to_owned()
+        };
+        let profile = |samples| {
+            let mut builder = ProfileBuilder::default();
+            let event = builder.event(Event::at_frequency(Event::CPU_CLOCK, 100));
+            let process = builder.process(1, "p");
+            let thread = builder.thread(process, 1, "p");
+            let stack = builder.stack(Vec::new(), StackEnd::Empty);
+            let (cpu, time_ns, state) = (0, 0, None);
+            builder.add_sample(Sample { time_ns, cpu, thread, stack, event, state, value: samples });
+            builder.finish(Header { duration_ns: 10_000_000_000, ..Header::default() })
+        };
+        let (before, after) = (profile(131), profile(271));
+        let difference = Difference::between(&before, &after);
+        assert_eq!(line(difference), "total  0.13 -> 0.27 CPUs, 2.07 times as much (131 -> 271)");
+        let halves = difference.in_times([10_000_000_000, 5_000_000_000]);
+        assert_eq!(line(halves), "total  0.13 -> 0.54 CPUs, 4.14 times as much (131 -> 271)");
+        assert_eq!(line(difference.in_times([0, 0])), "total  131 -> 271");
+    }
+
+    #[test]
+    fn functions_whose_total_changed_most_are_the_first_rows() {
+        let before = folded(&[("p;main;serve;parse", 500), ("p;main;serve;send", 500)]);
+        let after = folded(&[
+            ("p;main;serve;parse;convert;copy", 900),
+            ("p;main;serve;send", 100),
+            ("p;main;log", 3),
+        ]);
+        let text = written(&before, &after, Format::Top);
+        let position = |name: &str| text.lines().position(|line| line.ends_with(&format!(" {name}")));
+        assert!(position("convert") < position("copy"), "callers precede callees: {text}");
+        assert!(position("copy") < position("parse"), "{text}");
+        assert!(position("log") > position("parse"), "changes within noise are last: {text}");
+        assert_eq!(position("serve"), None, "it is in nearly all stacks: {text}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Format {
         to: impl io::Write,
     ) -> io::Result<()> {
         let (before, after) = (of_event(difference.before(), options), of_event(difference.after(), options));
-        let single = Difference::between(&before, &after);
+        let single = difference.of_views(&before, &after);
         match self {
             #[cfg(feature = "folded")]
             Self::Folded => crate::differential::write_folded(&single, options, to),
@@ -104,20 +104,20 @@ impl Format {
             Self::Svg => {
                 let [before, after] = [before, after].map(with_causes);
                 let [before, after] = [&before, &after].map(|profile| options.displayed(profile));
-                let shown = Difference::between(&before, &after);
+                let shown = difference.of_views(&before, &after);
                 crate::svg::write_difference(&shown, &crate::differential::lines(&shown, options), to)
             }
             #[cfg(feature = "html")]
             Self::Html => {
                 let [before, after] = [before, after].map(with_causes);
                 let [before, after] = [&before, &after].map(|profile| options.merged(profile));
-                crate::html::write_difference(&Difference::between(&before, &after), options, to)
+                crate::html::write_difference(&difference.of_views(&before, &after), options, to)
             }
             #[cfg(feature = "top")]
             Self::Top => {
                 let [before, after] = [before, after].map(with_causes);
                 let [before, after] = [&before, &after].map(|profile| options.displayed(profile));
-                crate::differential::write_table(&Difference::between(&before, &after), options, to)
+                crate::differential::write_table(&difference.of_views(&before, &after), options, to)
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }

@@ -60,6 +60,13 @@ impl Change {
         (after - before).abs() > self.noise_points()
     }
 
+    /// Whether nearly all samples of both profiles have the function, as the root of all stacks.
+    #[must_use]
+    pub fn is_of_nearly_all(&self) -> bool {
+        const NEARLY_ALL_PERCENT: f64 = 95.0;
+        self.before_percent().min(self.after_percent()) > NEARLY_ALL_PERCENT
+    }
+
     /// The share of each side and its number of samples, with a success and a failure added.
     fn adjusted_shares(&self) -> [(f64, f64); 2] {
         let adjusted = |count: u64, total: u64, samples: u64| {

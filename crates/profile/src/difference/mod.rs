@@ -22,6 +22,7 @@ use crate::{EventId, Profile, sum};
 pub struct Difference<'a> {
     before: &'a Profile,
     after: &'a Profile,
+    durations_ns: [u64; 2],
 }
 
 /// The change of a function.
@@ -41,7 +42,26 @@ impl<'a> Difference<'a> {
     /// The difference between two profiles.
     #[must_use]
     pub fn between(before: &'a Profile, after: &'a Profile) -> Self {
-        Self { before, after }
+        let durations_ns = [before, after].map(|profile| profile.header().duration_ns);
+        Self { before, after, durations_ns }
+    }
+
+    /// The same for samples of a part of the time of each profile, of these lengths in nanoseconds.
+    #[must_use]
+    pub fn in_times(self, durations_ns: [u64; 2]) -> Self {
+        Self { durations_ns, ..self }
+    }
+
+    /// The difference between views of the two profiles.
+    #[must_use]
+    pub fn of_views<'b>(&self, before: &'b Profile, after: &'b Profile) -> Difference<'b> {
+        Difference { before, after, durations_ns: self.durations_ns }
+    }
+
+    /// The lengths of time of the samples of each profile, nanoseconds.
+    #[must_use]
+    pub fn durations_ns(&self) -> [u64; 2] {
+        self.durations_ns
     }
 
     /// The earlier profile.
