@@ -38,8 +38,14 @@ fn compared_event(profile: &Profile, incident: &Incident) -> Option<EventId> {
         let event = profile.event(*event);
         event.name == "wall" || matches!(event.sampling, Sampling::Durations { .. })
     };
-    let busy = with_samples().find(is_of_cpu).filter(|_| incident.condition.starts_with("cpu >"));
+    let busy = with_samples().find(is_of_cpu).filter(|_| is_of_use_of_cpu(&incident.condition));
     busy.or_else(|| with_samples().find(shows_waits)).or_else(|| with_samples().next())
+}
+
+/// Whether a condition holds while a measure of the CPU is above a limit: `threads > 200 and cpu-of-quota > 90%`.
+fn is_of_use_of_cpu(condition: &str) -> bool {
+    let words: Vec<_> = condition.split_whitespace().map(|word| word.trim_start_matches('(')).collect();
+    words.windows(2).any(|pair| pair[0].starts_with("cpu") && pair[1].starts_with('>'))
 }
 
 /// Compares the time before the incident with the time since it began.
@@ -182,7 +188,9 @@ mod tests {
     #[test]
     fn what_changed_is_that_of_the_event_that_began_the_incident_without_idle_threads() {
         let changed = |condition| lines(&with_waits(condition)).remove(1);
-        assert_eq!(changed("cpu > 80% for 2s"), "changed since then: spin 0 -> 100 %; work 100 -> 0 %");
+        for condition in ["cpu > 80% for 2s", "threads > 9 and (cpu-of-quota >= 90% or rss > 2GB)"] {
+            assert_eq!(changed(condition), "changed since then: spin 0 -> 100 %; work 100 -> 0 %");
+        }
         assert_eq!(
             changed("cpu < 20% for 2s"),
             "changed since then: work 50 -> 100 %; take 50 -> 0 %",

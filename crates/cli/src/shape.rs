@@ -78,7 +78,10 @@ impl ShapeArguments {
         let idle = if self.show_idle { IdleThreads::Shown } else { IdleThreads::Hidden };
         match with_wait_causes(whole, idle) {
             Cow::Borrowed(profile) => self.shaped(profile),
-            Cow::Owned(profile) => Cow::Owned(self.shaped(&profile).into_owned()),
+            Cow::Owned(profile) => match self.shaped(&profile) {
+                Cow::Owned(shaped) => Cow::Owned(shaped),
+                Cow::Borrowed(_) => Cow::Owned(profile),
+            },
         }
     }
 
